@@ -49,6 +49,7 @@ __all__ = [
     "read_prompts",
     "usable_cores",
     "write_index",
+    "write_quarantined",
 ]
 
 __version__: str
@@ -84,6 +85,7 @@ def layout_fields(
 def count_records(reading: Reading) -> int: ...
 def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
 def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
+def write_quarantined(path: str, stream: str, bad: Sequence[tuple[str, int | None, int | None, str]]) -> None: ...
 
 @final
 class Field:

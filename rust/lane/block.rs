@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use super::cursor::RecordPosition;
 use super::id_buffer::IdBuffer;
+use super::joined_shard::Beside;
 use crate::error::{Error, ShardError};
 use crate::format::{AfterError, Position, RawKind};
 use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
@@ -22,7 +23,7 @@ pub struct RawBlock {
     pub entries: Vec<RawEntry>,
     /// For each record, position and length of that of each of the stream's sidecars; none where its shard has none. Their
     /// bytes come after the record's own.
-    pub sidecars: Vec<Option<(Position, usize)>>,
+    pub sidecars: Beside,
     /// More records, or the end.
     pub end: ReadEnd,
 }

@@ -6,5 +6,6 @@ pub mod block;
 pub mod cursor;
 mod error_budget;
 pub mod id_buffer;
+pub mod joined_shard;
 pub mod reader;
 pub mod sidecars;

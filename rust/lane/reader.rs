@@ -6,11 +6,10 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use super::assignment::Assignment;
 use super::block::{BadRecord, RawBlock, RawEntry, ReadEnd, ShardEnd};
 use super::cursor::{Cursor, RecordPosition};
-use super::sidecars::SidecarReaders;
-use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Position, RawRecord, ReadError, RecordReader};
+use super::joined_shard::{JoinedShard, Read, Wanted};
+use crate::error::{Error, Result};
+use crate::format::{AfterError, Position, ReadError};
 use crate::spec::StreamSpec;
-use crate::spec::rows::Rows;
 
 /// Bytes of records in the first block: few, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -48,38 +47,9 @@ pub struct LaneReader {
 enum OpenShard {
     /// To be opened at `position`.
     Unopened,
-    Open(Box<OpenFiles>),
-    /// Nothing more can be read from it.
+    Open(Box<JoinedShard>),
+    /// It cannot be opened.
     Lost,
-}
-
-/// A shard with its sidecars.
-struct OpenFiles {
-    reader: RecordReader,
-    sidecars: SidecarReaders,
-    dropped: DroppedRows,
-}
-
-/// The rows of a shard that the row list leaves out, from the next record on.
-struct DroppedRows {
-    rows: Arc<Rows>,
-    shard: usize,
-    next: usize,
-}
-
-impl DroppedRows {
-    fn new(rows: &Arc<Rows>, shard: usize, record: u64) -> Self {
-        Self { rows: Arc::clone(rows), shard, next: rows.before(shard, record) }
-    }
-
-    /// Whether a record is left out. Its number must be above those asked for before.
-    fn contains(&mut self, record: u64) -> bool {
-        let rows = self.rows.of(self.shard);
-        while rows.get(self.next).is_some_and(|row| u64::from(*row) < record) {
-            self.next += 1;
-        }
-        rows.get(self.next).is_some_and(|row| u64::from(*row) == record)
-    }
 }
 
 /// The kind of item that was read.
@@ -191,45 +161,19 @@ impl LaneReader {
             }
         }
         let OpenShard::Open(files) = &mut self.shard else { return Ok(Step::ShardEnd) };
-        let OpenFiles { reader, sidecars, dropped } = &mut **files;
-        let next = match reader.next_raw() {
-            Ok(None) => {
-                let Err(ReadError { error, rest }) = sidecars.end() else { return Ok(Step::ShardEnd) };
-                let next = reader.position();
-                return self.unjoined(block, &error, rest, next, next);
-            }
-            Ok(Some(RawRecord { position, .. })) if dropped.contains(position.record) => {
-                sidecars.pass(position.record);
-                let next = reader.position();
-                block.entries.push(RawEntry::Dropped(next));
-                next
-            }
-            Ok(Some(RawRecord { kind, position, bytes })) => {
-                block.bytes.extend_from_slice(bytes);
-                let (length, next) = (bytes.len(), reader.position());
-                if let Err(ReadError { error, rest }) = sidecars.read(position.record, block) {
-                    block.bytes.truncate(block.bytes.len() - length);
-                    return self.unjoined(block, &error, rest, position, next);
-                }
-                let Position { record, byte } = position;
+        let read = files.next(&self.spec.sidecars, &mut block.bytes, &mut block.sidecars);
+        let next = files.position();
+        match read {
+            Ok(Read::End) => return Ok(Step::ShardEnd),
+            Ok(Read::Dropped) => block.entries.push(RawEntry::Dropped(next)),
+            Ok(Read::Record { kind, position: Position { record, byte }, length }) => {
                 let position = RecordPosition { record, byte, ..self.position };
                 block.entries.push(RawEntry::Record { kind, position, shard, next, length });
-                next
             }
-            Err(ReadError { error, rest }) => {
-                let next = reader.position();
-                let record = error.record.filter(|_| rest == AfterError::Readable);
-                if let Some(record) = record {
-                    sidecars.pass(record);
-                }
-                if record.is_some_and(|record| dropped.contains(record)) {
-                    block.entries.push(RawEntry::Dropped(next));
-                } else {
-                    self.unreadable(block, BadRecord { error, after: rest, shard, next })?;
-                }
-                next
+            Err(ReadError { error, rest: after }) => {
+                self.unreadable(block, BadRecord { error, after, shard, next })?;
             }
-        };
+        }
         self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
         Ok(Step::Entry)
     }
@@ -243,42 +187,15 @@ impl LaneReader {
         Ok(Step::Entry)
     }
 
-    /// Adds the record at `at`, which lacks what a sidecar should have. `next` is the position after it.
-    fn unjoined(
-        &mut self,
-        block: &mut RawBlock,
-        error: &ShardError,
-        after: AfterError,
-        at: Position,
-        next: Position,
-    ) -> Result<Step> {
-        let shard = self.shard_index();
-        let next = if after == AfterError::Lost {
-            self.shard = OpenShard::Lost;
-            at
-        } else {
-            next
-        };
-        self.position = RecordPosition { record: at.record, byte: at.byte, ..self.position };
-        let reason = self.spec.sidecars.unusable(shard, error);
-        let error = self.position.error(&self.spec.shards[shard as usize], reason);
-        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
-        self.unreadable(block, BadRecord { error, after, shard, next })
-    }
-
     /// The index in the manifest of the shard of `position`.
     fn shard_index(&self) -> u32 {
         self.assignment[self.lane][self.position.shard as usize]
     }
 
-    fn open(&self) -> Result<OpenFiles> {
+    fn open(&self) -> Result<JoinedShard> {
+        let StreamSpec { shards, read, sidecars, drop, .. } = &*self.spec;
         let index = self.shard_index() as usize;
         let position = Position { record: self.position.record, byte: self.position.byte };
-        let shard = &self.spec.shards[index];
-        let reader = RecordReader::open_at(shard, &self.spec.read, position, &self.stop)?;
-        let sidecars =
-            SidecarReaders::open(&self.spec.sidecars.kinds, &shard.path, index, position, &self.stop)?;
-        let dropped = DroppedRows::new(&self.spec.drop, index, position.record);
-        Ok(OpenFiles { reader, sidecars, dropped })
+        JoinedShard::open_at(&shards[index], index, Wanted { read, sidecars, drop }, position, &self.stop)
     }
 }

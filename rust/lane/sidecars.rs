@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::block::RawBlock;
+use super::joined_shard::Beside;
 use crate::error::{Error, Result, ShardError};
 use crate::format::{Position, ReadError, SidecarReader};
 use crate::spec::sidecars::Sidecar;
@@ -36,21 +36,22 @@ impl SidecarReaders {
         kinds.iter().map(open).collect::<Result<_>>().map(Self)
     }
 
-    /// Adds the records with this number to a block. On error it is as it was.
-    pub fn read(&mut self, number: u64, block: &mut RawBlock) -> Result<(), ReadError> {
-        let before = (block.bytes.len(), block.sidecars.len());
+    /// Adds the records with this number: their bytes to `bytes`, and where they are to `beside`. On error both are as
+    /// they were.
+    pub fn read(&mut self, number: u64, bytes: &mut Vec<u8>, beside: &mut Beside) -> Result<(), ReadError> {
+        let before = (bytes.len(), beside.len());
         let mut result = Ok(());
         // All of them are read, so that the others stay in step where one has a bad record.
         for reader in &mut self.0 {
-            let read = reader.as_mut().map(|reader| reader.read(number, &mut block.bytes)).transpose();
+            let read = reader.as_mut().map(|reader| reader.read(number, bytes)).transpose();
             match read {
-                Ok(record) => block.sidecars.push(record),
+                Ok(record) => beside.push(record),
                 Err(error) => result = result.and(Err(error)),
             }
         }
         if result.is_err() {
-            block.bytes.truncate(before.0);
-            block.sidecars.truncate(before.1);
+            bytes.truncate(before.0);
+            beside.truncate(before.1);
         }
         result
     }

@@ -264,7 +264,7 @@ pub(crate) fn samples_of(
                 let is_kept = if spec.sidecars.kinds.is_empty() {
                     spec.prepare.record(&spec.read, name, record, prepared)
                 } else {
-                    let joined = take_sidecars(spec, shard, &mut sidecars, &mut bytes);
+                    let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
                     spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
                 };
                 let encoded = match is_kept {
@@ -310,21 +310,6 @@ fn filtered(entries: &mut Vec<SampleEntry>, next: Position) -> SampleEntry {
     };
     entries.pop();
     SampleEntry::Filtered { records: before + 1, next }
-}
-
-/// Takes the records of a record's sidecars from those that are left, and their bytes.
-fn take_sidecars<'a>(
-    spec: &'a StreamSpec,
-    shard: u32,
-    sidecars: &mut &'a [Option<(Position, usize)>],
-    bytes: &mut &'a [u8],
-) -> Joined<'a> {
-    let (records, rest) = sidecars.split_at(spec.sidecars.kinds.len());
-    *sidecars = rest;
-    let length = records.iter().flatten().map(|(_, length)| length).sum();
-    let (own, rest) = bytes.split_at(length);
-    *bytes = rest;
-    Joined { sidecars: &spec.sidecars, shard: shard as usize, records, bytes: own }
 }
 
 /// Whether a document is in the share that is verified: the same documents in every run.

@@ -15,11 +15,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{Projection, RawKind, RawRecord, ReadOptions, Scratch, Values};
+use crate::format::{Projection, RawRecord, ReadOptions, Values};
 use chat::Conversations;
 use completion::Completions;
 use fill_in_the_middle::FillInTheMiddle;
-use sidecars::{Joined, located};
+use sidecars::{Joined, JoinedScratch, located};
 
 /// What a record becomes.
 #[derive(Debug, Clone)]
@@ -43,9 +43,7 @@ pub struct Prepared {
     pub trained: Vec<Range<usize>>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
-    scratch: Scratch,
-    /// Those of the sidecars.
-    joined: Vec<Scratch>,
+    scratch: JoinedScratch,
 }
 
 impl Prepare {
@@ -84,9 +82,9 @@ impl Prepare {
         let Prepared { text, trained, data, scratch, .. } = prepared;
         text.clear();
         if self.is_text() {
-            return options.extract(shard, record, text, scratch);
+            return options.extract(shard, record, text, &mut scratch.own);
         }
-        options.select(shard, record, scratch, |values| self.fill(values, text, trained, data))
+        options.select(shard, record, &mut scratch.own, |values| self.fill(values, text, trained, data))
     }
 
     /// Puts the text and the ranges of a sample with a mask in place of those given. The error is a message about the record.
@@ -122,34 +120,26 @@ impl Prepare {
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, trained, data, scratch, joined } = prepared;
+        let Prepared { text, trained, data, scratch } = prepared;
         text.clear();
-        let bad = |reason| located(shard, record.position, reason);
-        let lines = sidecars.values(joined).map_err(bad)?;
         let filter_paths = self.filter_paths(projection);
-        let keeps = |values: &Values<'_>| {
-            let values = values.with_sidecars(filter_paths, &lines);
-            sidecars.check(&values, shard, record.position.record)?;
-            Ok(sidecars.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(&values)))
-        };
-        if self.is_text() {
-            let mut checked = Ok(());
-            let is_kept = projection.extract_if(shard, record, text, scratch, |values| {
-                keeps(values).unwrap_or_else(|reason: String| {
-                    checked = Err(reason);
-                    false
-                })
+        if !self.is_text() {
+            return sidecars.select(projection, filter_paths, shard, record, scratch, |values| {
+                self.fill(values, text, trained, data)
             });
-            checked.map_err(bad)?;
-            return is_kept;
         }
-        if record.kind == RawKind::Filtered {
-            return Ok(false);
-        }
-        let taken = projection.values(record, scratch, |values| {
-            if keeps(values)? { self.fill(values, text, trained, data).map(|()| true) } else { Ok(false) }
+        let bad = |reason| located(shard, record.position, reason);
+        let lines = sidecars.values(&mut scratch.beside).map_err(bad)?;
+        let mut checked = Ok(());
+        let is_kept = projection.extract_if(shard, record, text, &mut scratch.own, |values| {
+            let values = values.with_sidecars(filter_paths, &lines);
+            sidecars.keeps(&values, shard, record.position.record).unwrap_or_else(|reason| {
+                checked = Err(reason);
+                false
+            })
         });
-        taken.and_then(|taken| taken).map_err(bad)
+        checked.map_err(bad)?;
+        is_kept
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use crate::error::ShardError;
-use crate::format::{Line, Position, Scratch, Values};
+use crate::format::{Line, Position, Projection, RawKind, RawRecord, Scratch, Values};
 use crate::spec::sidecars::{Matching, Sidecars};
 
 /// What the sidecars have beside a record.
@@ -19,7 +19,67 @@ pub struct Joined<'a> {
     pub bytes: &'a [u8],
 }
 
+/// Memory that is reused for each record.
+#[derive(Debug, Default)]
+pub struct JoinedScratch {
+    /// That of the record.
+    pub own: Scratch,
+    /// Those of its sidecars.
+    pub beside: Vec<Scratch>,
+}
+
 impl<'a> Joined<'a> {
+    /// Takes what the sidecars have beside the next record of `shard` from what is left of their records, and of their
+    /// bytes.
+    pub fn take(
+        sidecars: &'a Sidecars,
+        shard: u32,
+        records: &mut &'a [Option<(Position, usize)>],
+        bytes: &mut &'a [u8],
+    ) -> Self {
+        let (own, rest) = records.split_at(sidecars.kinds.len());
+        *records = rest;
+        let length = own.iter().flatten().map(|(_, length)| length).sum();
+        let (own_bytes, rest) = bytes.split_at(length);
+        *bytes = rest;
+        Self { sidecars, shard: shard as usize, records: own, bytes: own_bytes }
+    }
+
+    /// Calls `take` with the values of the paths of a record, if the filter keeps it; returns whether it does. Of these
+    /// paths the first `filter_paths` are the filter's.
+    pub fn select(
+        &self,
+        projection: &Projection,
+        filter_paths: usize,
+        shard: &Arc<str>,
+        record: RawRecord<'_>,
+        scratch: &mut JoinedScratch,
+        take: impl FnOnce(&Values<'_>) -> Result<(), String>,
+    ) -> Result<bool, ShardError> {
+        if record.kind == RawKind::Filtered {
+            return Ok(false);
+        }
+        let JoinedScratch { own, beside } = scratch;
+        let bad = |reason| located(shard, record.position, reason);
+        let lines = self.values(beside).map_err(bad)?;
+        let taken = projection.values(record, own, |values| {
+            let joined = values.with_sidecars(filter_paths, &lines);
+            if self.keeps(&joined, shard, record.position.record)? {
+                take(values).map(|()| true)
+            } else {
+                Ok(false)
+            }
+        });
+        taken.and_then(|taken| taken).map_err(bad)
+    }
+
+    /// Whether the filter keeps record `number` of `shard`, by its values and those of the sidecars. The error is a
+    /// message about records that are not of the same row.
+    pub fn keeps(&self, values: &Values<'_>, shard: &str, number: u64) -> Result<bool, String> {
+        self.check(values, shard, number)?;
+        Ok(self.sidecars.keep.as_ref().is_none_or(|keep| keep.keeps(values)))
+    }
+
     /// The wanted values of all sidecars, for [`Values::with_sidecars`]. The error is a message about the record.
     pub fn values(&self, scratch: &'a mut Vec<Scratch>) -> Result<Vec<Line<'a>>, String> {
         scratch.resize_with(self.sidecars.kinds.len(), Scratch::default);

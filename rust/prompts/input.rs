@@ -5,7 +5,8 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::PromptSpec;
 use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
+use crate::format::{AfterError, Position, RawKind, ReadError, ReadOptions, RecordReader};
+use crate::lane::joined_shard::{Beside, JoinedShard, Read, Wanted};
 use crate::store::Shard;
 
 /// Bytes of records that a worker takes at once: small enough to stay in its cache until they are encoded.
@@ -31,7 +32,7 @@ struct Reading {
     joined: u64,
     /// The index of the next shard.
     shard: usize,
-    reader: Option<RecordReader>,
+    reader: Option<JoinedShard>,
     /// How many records were read.
     records: u64,
     /// How many of the selected ones are before that.
@@ -42,14 +43,20 @@ struct Reading {
 /// Raw records that follow one another, also over the border of shards.
 #[derive(Default)]
 pub(super) struct Chunk {
-    bytes: Vec<u8>,
-    entries: Vec<Entry>,
+    /// The bytes of all records one after another, each before those of its sidecars.
+    pub(super) bytes: Vec<u8>,
+    /// The records of sidecars.
+    pub(super) beside: Beside,
+    /// The records.
+    pub(super) entries: Vec<Entry>,
 }
 
 /// A record of a chunk.
 pub(super) enum Entry {
     /// One with so many bytes, of a shard, and its index among all records.
     Record { shard: u32, index: u64, kind: RawKind, position: Position, length: usize },
+    /// One that the row list leaves out.
+    Dropped,
     /// One that cannot be read, or the rest of the shard.
     Unreadable { shard: u32, error: ShardError, rest: AfterError },
 }
@@ -127,7 +134,7 @@ impl Reading {
             let number = self.shard as u32;
             let reader = match &mut self.reader {
                 Some(reader) => reader,
-                None => match RecordReader::open(shard, &spec.read, stop) {
+                None => match open(spec, shard, self.shard, stop) {
                     Ok(reader) => self.reader.insert(reader),
                     Err(Error::Shard(error)) => {
                         chunk.entries.push(Entry::Unreadable {
@@ -141,45 +148,39 @@ impl Reading {
                     Err(error) => return Err(error),
                 },
             };
-            let record = match reader.next_raw() {
-                Ok(Some(record)) => Ok(record),
-                Ok(None) => {
-                    (self.shard, self.reader) = (self.shard + 1, None);
-                    continue;
-                }
-                Err(error) => Err(error),
-            };
+            let before = (chunk.bytes.len(), chunk.beside.len());
+            let read = reader.next(&spec.sidecars, &mut chunk.bytes, &mut chunk.beside);
+            if matches!(read, Ok(Read::End)) {
+                (self.shard, self.reader) = (self.shard + 1, None);
+                continue;
+            }
             // What is lost of a shard counts as one record, and is reported whatever is selected.
-            let is_lost = matches!(&record, Err(ReadError { rest: AfterError::Lost, .. }));
+            let is_lost = matches!(&read, Err(ReadError { rest: AfterError::Lost, .. }));
             let index = self.records;
             self.records += 1;
             if let Some(selected) = selected.filter(|_| !is_lost) {
                 if selected[self.selected] != index {
+                    chunk.bytes.truncate(before.0);
+                    chunk.beside.truncate(before.1);
                     continue;
                 }
                 self.selected += 1;
             }
-            match record {
-                Ok(record) => chunk.push(number, index, record),
-                Err(ReadError { error, rest }) => {
-                    chunk.entries.push(Entry::Unreadable { shard: number, error, rest });
+            chunk.entries.push(match read {
+                Ok(Read::Record { kind, position, length }) => {
+                    Entry::Record { shard: number, index, kind, position, length }
                 }
-            }
+                Ok(Read::Dropped | Read::End) => Entry::Dropped,
+                Err(ReadError { error, rest }) => Entry::Unreadable { shard: number, error, rest },
+            });
         }
         Ok(true)
     }
 }
 
-impl Chunk {
-    fn push(&mut self, shard: u32, index: u64, RawRecord { kind, position, bytes }: RawRecord<'_>) {
-        self.bytes.extend_from_slice(bytes);
-        self.entries.push(Entry::Record { shard, index, kind, position, length: bytes.len() });
-    }
-
-    /// The bytes of all records one after another, and the records.
-    pub(super) fn into_parts(self) -> (Vec<u8>, Vec<Entry>) {
-        (self.bytes, self.entries)
-    }
+fn open(spec: &PromptSpec, shard: &Shard, index: usize, stop: &Arc<AtomicBool>) -> Result<JoinedShard> {
+    let PromptSpec { read, sidecars, drop, .. } = spec;
+    JoinedShard::open_at(shard, index, Wanted { read, sidecars, drop }, Position::default(), stop)
 }
 
 /// How many records the shards have, by the count that selections use. None if it was interrupted.

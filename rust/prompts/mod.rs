@@ -25,6 +25,8 @@ use crate::error::{Error, Result, caught};
 use crate::format::ReadOptions;
 use crate::prepare::chat::Conversations;
 use crate::prepare::field::Field;
+use crate::spec::rows::Rows;
+use crate::spec::sidecars::Sidecars;
 use crate::store::Shard;
 
 pub use arena::Arena;
@@ -43,6 +45,12 @@ pub struct PromptSpec {
     pub shards: Vec<Shard>,
     /// The columns that are wanted, all of them if the records are kept; and the values of the prompts.
     pub read: Arc<ReadOptions>,
+    /// How many of the paths of its projection are those of the filter; they come first.
+    pub filter_paths: usize,
+    /// Files beside the shards whose records the filter sees.
+    pub sidecars: Sidecars,
+    /// The rows that are left out by their numbers.
+    pub drop: Arc<Rows>,
     /// The prompts of each record, at least one.
     pub prompts: Vec<Prompt>,
     /// Put before the ids of each prompt.
@@ -194,6 +202,9 @@ mod tests {
                     keep: None,
                     max_document_bytes: 1 << 20,
                 }),
+                filter_paths: 0,
+                sidecars: Sidecars::default(),
+                drop: Arc::default(),
                 prompts: vec![Prompt::Text(Field::add("text", &mut Vec::new(), &mut Vec::new()))],
                 bos: None,
                 eos: None,

@@ -8,7 +8,8 @@ use super::input::{Chunk, Entry};
 use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
-use crate::format::{self, AfterError, Content, RawRecord, Scratch, Value, Values};
+use crate::format::{self, AfterError, Content, RawRecord, Value, Values};
+use crate::prepare::sidecars::{Joined, JoinedScratch};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
 const LONG: usize = 1 << 20;
@@ -70,7 +71,7 @@ pub(super) struct Preparer<'a> {
     encoder: &'a Encoder,
     worker: EncodeWorker,
     long: Arc<Mutex<()>>,
-    scratch: Scratch,
+    scratch: JoinedScratch,
     text: String,
     /// The keys that this thread has seen.
     keys: HashSet<String>,
@@ -90,7 +91,7 @@ impl<'a> Preparer<'a> {
             encoder,
             worker: encoder.worker(),
             long: Arc::clone(long),
-            scratch: Scratch::default(),
+            scratch: JoinedScratch::default(),
             text: String::new(),
             keys: HashSet::new(),
         }
@@ -98,8 +99,8 @@ impl<'a> Preparer<'a> {
 
     /// Prepares and encodes the records of a chunk. A bad record that ends the reading is the last one of the part.
     pub(super) fn prepare(&mut self, chunk: Chunk, stop: &AtomicBool) -> Result<Part> {
-        let (bytes, entries) = chunk.into_parts();
-        let mut rest = &*bytes;
+        let Chunk { bytes, beside, entries } = chunk;
+        let (mut rest, mut beside) = (&*bytes, &*beside);
         let mut part = Part::default();
         for entry in entries {
             is_stopped(stop)?;
@@ -113,11 +114,16 @@ impl<'a> Preparer<'a> {
                     };
                     Left { shard, record, byte, reason }
                 }
+                Entry::Dropped => {
+                    part.filtered += 1;
+                    continue;
+                }
                 Entry::Record { shard, index, kind, position, length } => {
                     let (record, after) = rest.split_at(length);
                     rest = after;
+                    let joined = Joined::take(&self.spec.sidecars, shard, &mut beside, &mut rest);
                     let record = RawRecord { kind, position, bytes: record };
-                    match self.record((shard, index), record, &mut part)? {
+                    match self.record((shard, index), record, joined, &mut part)? {
                         Outcome::Kept => continue,
                         Outcome::Filtered => {
                             part.filtered += 1;
@@ -144,17 +150,24 @@ impl<'a> Preparer<'a> {
         &mut self,
         (shard, index): (u32, u64),
         record: RawRecord<'_>,
+        joined: Joined<'_>,
         part: &mut Part,
     ) -> Result<Outcome> {
         let (ids, texts) = (part.ids.len(), part.texts.len());
         let (id_counts, text_counts) = (part.id_counts.len(), part.text_bytes.len());
-        let name = self.spec.shards[shard as usize].name();
+        let PromptSpec { shards, read, filter_paths, sidecars, .. } = self.spec;
+        let name = shards[shard as usize].name();
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut longest = Ok(0);
-        let selected = self.spec.read.select(name, record, &mut scratch, |values| {
+        let mut take = |values: &Values<'_>| {
             longest = self.prompts(values, part)?;
             Ok(())
-        });
+        };
+        let selected = if sidecars.kinds.is_empty() {
+            read.select(name, record, &mut scratch.own, take)
+        } else {
+            joined.select(&read.projection, *filter_paths, name, record, &mut scratch, &mut take)
+        };
         self.scratch = scratch;
         let outcome = match (selected, longest) {
             (Err(error), _) => Outcome::Left(Reason::Bad(error.reason)),

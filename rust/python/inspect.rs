@@ -77,7 +77,7 @@ impl Joining {
             }
         };
         let position = record.position;
-        if let Err(error) = readers.read(position.record, block) {
+        if let Err(error) = readers.read(position.record, &mut block.bytes, &mut block.sidecars) {
             return unusable(position, &error, lost);
         }
         let joined = Joined { sidecars, shard: 0, records: &block.sidecars, bytes: &block.bytes };

@@ -10,17 +10,18 @@ use pyo3::types::PyTuple;
 use super::rows::RowList;
 use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme, Instruction, Reduction};
 use crate::format::{self, Projection, ReadOptions};
-use crate::spec::sidecars::{Matching, Sidecar};
+use crate::spec::rows::Rows;
+use crate::spec::sidecars::{Matching, Sidecar, Sidecars};
 use crate::store::Shard;
 
 /// What is wanted of records: the record's own paths come first, then those of each sidecar.
 #[derive(FromPyObject)]
 pub struct Selection {
-    pub paths: Paths,
-    pub program: Option<Program>,
+    paths: Paths,
+    program: Option<Program>,
     /// Rows that are left out by their numbers.
-    pub drop: Option<Py<RowList>>,
-    pub sidecars: Vec<SidecarFiles>,
+    drop: Option<Py<RowList>>,
+    sidecars: Vec<SidecarFiles>,
 }
 
 /// Sidecars of one kind.
@@ -31,6 +32,39 @@ pub struct SidecarFiles {
     files: Vec<Option<(String, u64)>>,
     /// The paths of the record's id and of the sidecar's, whether both are required, and how names of shards end.
     matching: Option<(usize, usize, bool, String)>,
+}
+
+/// A selection as the core has it.
+pub struct Selected {
+    /// The filter's paths in records.
+    pub paths: Vec<format::Path>,
+    /// The filter, if there are no sidecars: then it is one of theirs.
+    pub keep: Option<Expression>,
+    pub drop: Arc<Rows>,
+    pub sidecars: Sidecars,
+}
+
+impl Selection {
+    /// As the core has it. Relative paths of sidecars start from `folder`.
+    pub fn into_selected(self, folder: &Path, max_document_bytes: u64) -> Selected {
+        let sidecar = |files: SidecarFiles| files.into_sidecar(folder, max_document_bytes);
+        let kinds: Vec<Sidecar> = self.sidecars.into_iter().map(sidecar).collect();
+        let keep = self.program.map(Expression::from);
+        let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
+        Selected {
+            paths: self.paths.into(),
+            keep,
+            drop: self.drop.map(|rows| rows.get().rows()).unwrap_or_default(),
+            sidecars: Sidecars { kinds, keep: of_sidecars },
+        }
+    }
+}
+
+impl Selected {
+    /// The columns that are needed where records are prepared: there the filter is evaluated if there are sidecars.
+    pub fn columns(&self) -> Vec<String> {
+        if self.sidecars.kinds.is_empty() { Vec::new() } else { columns(&self.paths) }
+    }
 }
 
 impl SidecarFiles {
@@ -58,13 +92,17 @@ impl SidecarFiles {
 
 /// The columns that paths lead into; all of them if there are no paths.
 fn projection(paths: Vec<format::Path>) -> Projection {
+    let columns = columns(&paths);
+    let projection = if columns.is_empty() { Projection::all() } else { Projection::named(columns) };
+    projection.with_paths(paths)
+}
+
+fn columns(paths: &[format::Path]) -> Vec<String> {
     let column = |path: &format::Path| match path.first() {
         Some(format::Step::Key(key)) => Some(key.clone()),
         _ => None,
     };
-    let columns: Vec<String> = paths.iter().filter_map(column).collect();
-    let projection = if columns.is_empty() { Projection::all() } else { Projection::named(columns) };
-    projection.with_paths(paths)
+    paths.iter().filter_map(column).collect()
 }
 
 /// The paths that programs name by their indices.

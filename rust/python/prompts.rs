@@ -9,14 +9,15 @@ use pyo3::types::{PyDict, PyList};
 
 use super::encoder::Encoder;
 use super::error::guarded;
-use super::keep::Selection;
+use super::keep::{Selected, Selection};
 use super::sample::ChatPlan;
 use super::signals::Signals;
-use crate::error::Error;
-use crate::format::keep::Expression;
-use crate::format::{Path, Projection, ReadOptions};
+use crate::error::{Error, ShardError};
+use crate::format::{Projection, ReadOptions};
 use crate::prepare::field::Field;
 use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
+use crate::quarantine::file::QuarantineFile;
+use crate::spec::QuarantineFileSpec;
 use crate::store::Shard;
 
 /// What is read. The fields are those of the class in `gristmill._prompts.reading`.
@@ -53,10 +54,11 @@ struct TextPlan {
 
 impl Reading {
     fn spec(self) -> Result<PromptSpec, Error> {
-        let mut paths: Vec<Path> = self.selection.paths.into();
+        let selected = self.selection.into_selected(&self.folder, self.max_document_bytes);
+        let mut columns = selected.columns();
+        let Selected { mut paths, keep, drop, sidecars } = selected;
         let filter_paths = paths.len();
         let mut prompts = Vec::with_capacity(self.prompts.len());
-        let mut columns: Vec<String> = Vec::new();
         for plan in self.prompts {
             let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
             prompts.push(match plan {
@@ -71,9 +73,12 @@ impl Reading {
             read: Arc::new(ReadOptions {
                 folder: self.folder,
                 projection: columns.with_paths(paths),
-                keep: self.selection.program.map(Expression::from),
+                keep,
                 max_document_bytes: self.max_document_bytes,
             }),
+            filter_paths,
+            sidecars,
+            drop,
             prompts,
             bos: self.bos,
             eos: self.eos,
@@ -111,6 +116,23 @@ pub fn count_records(py: Python<'_>, reading: Reading) -> PyResult<u64> {
     let count = guarded(py, || prompts::count(&spec.shards, &spec.read, || signals.have_raised()))?;
     signals.raised()?;
     Ok(count.ok_or_else(|| Error::Bug("counting was interrupted by nothing".to_owned()))?)
+}
+
+/// Shard, record, byte and reason of a record that cannot be used.
+type Bad = (String, Option<u64>, Option<u64>, String);
+
+/// Adds bad records of a stream to a quarantine file, but for those that it has; returns once they are on disk.
+#[pyfunction]
+pub fn write_quarantined(py: Python<'_>, path: String, stream: String, bad: Vec<Bad>) -> PyResult<()> {
+    let written = guarded(py, || {
+        // They are those of a stream with one lane.
+        let file = QuarantineFile::open(&QuarantineFileSpec { path, stream }, &[(0, 0)])?;
+        for (number, (shard, record, byte, reason)) in (1..).zip(bad) {
+            file.append(0, number, 0, &ShardError { shard: shard.into(), record, byte, reason })?;
+        }
+        file.sync()
+    });
+    Ok(written?)
 }
 
 /// A permutation of `0..count`: that of an epoch by a seed; or torch's after it has made `skipped` ones.

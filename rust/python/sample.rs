@@ -5,7 +5,7 @@ use pyo3::prelude::*;
 
 use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
 use crate::error::Error;
-use crate::format::{Path, Projection, Step};
+use crate::format::{Path, Projection};
 use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
@@ -71,16 +71,14 @@ impl FillPlan {
 }
 
 impl Masked {
-    /// How records are prepared, and what is wanted of each beside the values of `paths`. If records have sidecars, the
-    /// filter that looks at these paths is evaluated where records are prepared, and needs their columns.
-    pub fn plan(self, mut paths: Vec<Path>, has_sidecars: bool) -> Result<(Prepare, Projection), Error> {
+    /// How records are prepared, and what is wanted of each beside the values of `paths`, which are the filter's, and
+    /// these columns.
+    pub fn plan(
+        self,
+        mut paths: Vec<Path>,
+        mut columns: Vec<String>,
+    ) -> Result<(Prepare, Projection), Error> {
         let filter_paths = paths.len();
-        let column = |path: &Path| match path.first() {
-            Some(Step::Key(key)) => Some(key.clone()),
-            _ => None,
-        };
-        let mut columns: Vec<String> =
-            if has_sidecars { paths.iter().filter_map(column).collect() } else { Vec::new() };
         let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
         let prepare = match self {
             Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),

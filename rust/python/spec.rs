@@ -8,17 +8,15 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS};
-use super::keep::{Selection, SidecarFiles};
+use super::keep::{Selected, Selection};
 use super::pipeline::usable_cores;
 use super::sample::Sample;
 use crate::error::Error;
-use crate::format::keep::Expression;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::random::hash;
 use crate::spec::mixture::{Mixing, Mixture, Stage};
-use crate::spec::sidecars::{Sidecar, Sidecars};
 use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
 use crate::store::Shard;
 
@@ -165,17 +163,15 @@ impl Spec {
         let shards: Vec<Shard> =
             shards.flat_map(|(path, &size)| Shard::whole(path, size).divided(input.split_bytes)).collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
-        let Selection { paths, program, drop, sidecars } = input.selection;
-        let sidecar = |files: SidecarFiles| files.into_sidecar(&input.folder, input.max_document_bytes);
-        let kinds: Vec<Sidecar> = sidecars.into_iter().map(sidecar).collect();
+        let selected = input.selection.into_selected(&input.folder, input.max_document_bytes);
+        let columns = selected.columns();
+        let Selected { paths, keep, drop, sidecars } = selected;
         let text = |paths| Projection::text(input.text_field).with_paths(paths);
         let (prepare, projection) = match input.sample {
-            None => (Prepare::Text, text(paths.into())),
-            Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths.into())),
-            Some(Sample::Masked(plan)) => plan.plan(paths.into(), !kinds.is_empty())?,
+            None => (Prepare::Text, text(paths)),
+            Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
+            Some(Sample::Masked(plan)) => plan.plan(paths, columns)?,
         };
-        let keep = program.map(Expression::from);
-        let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
         Ok(StreamSpec {
             shards,
             plan: Plan::new(sizes, order.lanes, order.seed),
@@ -185,8 +181,8 @@ impl Spec {
                 keep,
                 max_document_bytes: input.max_document_bytes,
             }),
-            drop: drop.map(|rows| rows.get().rows()).unwrap_or_default(),
-            sidecars: Sidecars { kinds, keep: of_sidecars },
+            drop,
+            sidecars,
             prepare,
             on_error: make_on_error(faults.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),

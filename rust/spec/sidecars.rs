@@ -44,10 +44,9 @@ pub struct Matching {
 
 impl Sidecars {
     /// The message about a record of a shard that lacks what one of its sidecars should have.
-    pub fn unusable(&self, shard: u32, error: &ShardError) -> String {
-        let has_failed = |sidecar: &&Sidecar| {
-            sidecar.files[shard as usize].as_ref().is_some_and(|file| file.path == error.shard)
-        };
+    pub fn unusable(&self, shard: usize, error: &ShardError) -> String {
+        let has_failed =
+            |sidecar: &&Sidecar| sidecar.files[shard].as_ref().is_some_and(|file| file.path == error.shard);
         self.kinds.iter().find(has_failed).map_or_else(|| error.to_string(), |kind| kind.unusable(error))
     }
 }

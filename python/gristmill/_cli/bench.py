@@ -126,7 +126,18 @@ def bench(
         mixture_files.check_print_config(file, as_json=as_json)
     if file is not None:
         rows = {"batch_size": batch_size, "sequence_length": sequence_length, "lanes": lanes}
-        own = ("shards", "text_field", "sample", "folder", "megabytes", "on_error", "only", "formats", "latency", "output")
+        own = (
+            "shards",
+            "text_field",
+            "sample",
+            "folder",
+            "megabytes",
+            "on_error",
+            "only",
+            "formats",
+            "latency",
+            "output",
+        )
         if wrong := list(filter(options.is_given, own)):
             raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with a mixture file")
         file = mixture_files.with_options(file, {"tokenizer": tokenizer, "eos": eos, **rows})
@@ -170,7 +181,9 @@ def bench(
     # Arguments that do not go together are better known before anything runs.
     job = replace(job, template=template_of(own_dataset(job, encoder)))
     with cleaning_up_when_terminated():
-        result = running.compare(job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats, kind=kind))
+        result = running.compare(
+            job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats, kind=kind)
+        )
         try:
             if latency:
                 result["latency"] = delays.in_child(job)

@@ -14,8 +14,9 @@ from gristmill import _core
 from gristmill._prompts.cutting import OVERLONG
 from gristmill._prompts.layouts import LAYOUTS
 from gristmill._prompts.order import ORDERS
+from gristmill._spec.arguments import ARGUMENTS as OF_ROWS
 from gristmill._spec.arguments import LARGEST_BATCH, LARGEST_LANES, LARGEST_LENGTH, REQUIRED, Argument
-from gristmill._spec.kinds import Boolean, Choice, Filter, Fraction, Integer, Kind, Other, SpecialToken
+from gristmill._spec.kinds import Boolean, Choice, Fraction, Integer, Kind, Other, SpecialToken
 from gristmill._util import checks
 
 _LARGEST = 2**63 - 1
@@ -52,9 +53,7 @@ _ROWS = {
         "What a prompt is made of: `gm.Chat` or `gm.Text`, or a dict of several.",
         none="",
     ),
-    "keep": _argument(
-        Filter(), None, "Condition on a record's keys; all other records are left out.", none="all", see="filters.md"
-    ),
+    **{name: OF_ROWS[name] for name in ("keep", "sidecars", "drop")},
     "prompt_length": _argument(
         Integer(1, LARGEST_LENGTH), 1024, "Most tokens of a prompt, and elements of a row.", absent=REQUIRED
     ),
@@ -94,6 +93,7 @@ _ROWS = {
     "max_error_rate": _argument(
         Fraction(), 0.01, "Share of the records, and of the shards, that may be quarantined.", defines_stream=False
     ),
+    "quarantine_file": OF_ROWS["quarantine_file"],
     "shard_index": _argument(Integer(0, LARGEST_LANES), 0, "Index of this host.", defines_stream=False),
     "shard_count": _argument(Integer(1, LARGEST_LANES), 1, "Number of hosts.", defines_stream=False),
     "threads": _argument(

@@ -18,6 +18,8 @@ from gristmill._prompts.spec import PromptSpec, resolve
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.rows import RowList
+from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.sharding import rows_of_process
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import Pathish
@@ -62,6 +64,9 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       prompt: what a prompt is made of: `gm.Chat`, a list of messages under a key, or `gm.Text`, a string. Or a dict of
         several, such as `prompt`, `chosen` and `rejected`, which are never separated.
       keep: a condition on the keys of a record, as in `PackedDataset`; others are counted as `filtered`.
+      sidecars: files beside the shards that say more about each record, by the name that `keep` has for them, as in
+        `PackedDataset`.
+      drop: a `RowList` of rows that are left out, and counted as `filtered`.
       prompt_length: the most tokens of a prompt, and the elements of a row.
       overlong: what becomes of longer ones: `"drop"`: the record is left out; `"left"` and `"right"`: that side is cut;
         `"middle"`: the first and the last half are kept; `"error"`.
@@ -87,6 +92,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       max_memory: the most bytes of ids and records.
       on_error: `"raise"`, or `"quarantine"`: a bad record is left out, counted and listed.
       max_error_rate: share of the records, and of the shards, that may be quarantined.
+      quarantine_file: path of a file to which a line of JSON is appended for every quarantined record: `shard`,
+        `record`, `byte`, `reason`, and which stream it is of. Lines that it has already are not written again.
       shard_index: index of this host among `shard_count` hosts, from 0.
       shard_count: number of hosts; it must divide the rows of a batch.
       threads: worker threads while records are read. None: as many as this process has cores.
@@ -94,7 +101,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
     Raises:
       ArgumentError: an argument's value is not allowed, a column has the name of an array, or `max_memory` is exceeded.
       ArgumentTypeError: an argument is of the wrong type.
-      MissingShardError: a shard does not exist, or a glob matches nothing.
+      GristmillError: the quarantine file cannot be written.
+      MissingShardError: a shard or a sidecar does not exist, or a glob matches nothing.
       ShardError: a record cannot be used, or its prompt is too long and `overlong="error"`.
       TemplateError: there is no chat template, or the core does not render it exactly.
       TokenizerError: the tokenizer cannot be loaded.
@@ -107,6 +115,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         tokenizer: "Encoder | Pathish",
         prompt: "Chat | Text | Mapping[str, Chat | Text]" = _DEFAULT_PROMPT,
         keep: str | None = None,
+        sidecars: "Mapping[str, Sidecar] | None" = None,
+        drop: "RowList | None" = None,
         prompt_length: int = 1024,
         overlong: Literal["drop", "left", "right", "middle", "error"] = "drop",
         padding: Literal["left", "right"] | None = None,
@@ -128,6 +138,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         max_memory: int = 2**34,
         on_error: Literal["raise", "quarantine"] = "raise",
         max_error_rate: float = 0.01,
+        quarantine_file: "Pathish | None" = None,
         shard_index: int = 0,
         shard_count: int = 1,
         threads: int | None = None,

@@ -21,6 +21,9 @@ from gristmill._sample import plans
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest, patterns_of
+from gristmill._shards.rows import DroppedRows
+from gristmill._shards.sidecars import with_sidecars
+from gristmill._spec import effects, quarantine
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, folder_of, special_token_id
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
@@ -95,6 +98,9 @@ def resolve(given: Mapping[str, Any]) -> PromptSpec:
       GristmillError: see `PromptDataset`.
     """
     values = arguments.check(given)
+    values["quarantine_file"] = quarantine.checked_file(values["quarantine_file"], values["on_error"])
+    effects.reset_arguments_without_effect(arguments.ARGUMENTS, values)
+    effects.warn_of_unnamed_sidecars(values)
     encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
     made = _plans(values["prompt"], encoder)
@@ -110,8 +116,11 @@ def resolve(given: Mapping[str, Any]) -> PromptSpec:
     _check_together(values, layout)
     rows = as_rows(values["shards"])
     if rows is None:
-        manifest = Manifest.find(patterns_of(values["shards"]))
+        patterns = patterns_of(values["shards"])
+        manifest = with_sidecars(Manifest.find(patterns), values["sidecars"])
+        quarantine.check_is_no_shard(values["quarantine_file"], patterns)
         return _read(values, layout, encoder, made, manifest, manifest.fingerprint)
+    _check_rows(values)
     if values["select"] is None:
         rows = itertools.islice(rows, values["max_samples"])
     with written(rows) as (path, digest):
@@ -148,13 +157,15 @@ def _count(manifest: Manifest) -> int:
     return _core.count_records(Reading(**_sources(manifest), **nothing))
 
 
-def _sources(manifest: Manifest, keep: Any = None) -> dict[str, Any]:
+def _sources(
+    manifest: Manifest, keep: Any = None, sidecars: Any = None, drop: DroppedRows | None = None
+) -> dict[str, Any]:
     """The fields of a `Reading` that say where records come from."""
     return {
         "folder": manifest.folder,
         "paths": [utf8_path(path) for path in manifest.paths],
         "sizes": manifest.sizes,
-        "selection": select_paths(keep, None, manifest, None),
+        "selection": select_paths(keep, sidecars, manifest, drop),
         "max_document_bytes": _LONGEST_RECORD,
     }
 
@@ -169,9 +180,10 @@ def _read(
     *,
     is_rows: bool = False,
 ) -> PromptSpec:
+    values = {**values, "drop": DroppedRows(values["drop"], manifest) if values["drop"] else None}
     keeps_records = values["columns"] is not False or values["raw_prompt"]
     reading = {
-        **_sources(manifest, values["keep"]),
+        **_sources(manifest, values["keep"], values["sidecars"], values["drop"]),
         "prompts": list(made.values()),
         "bos": values["bos"],
         "eos": values["eos"],
@@ -186,6 +198,8 @@ def _read(
     selected = None if wanted is None else sorted(wanted)
     arena = Arena.of(core_of(encoder), Reading(**reading, selected=selected))
     names = (ROWS,) if is_rows else tuple(manifest.paths)
+    fingerprint = _fingerprint(values, encoder, made, name, wanted)
+    _write_quarantined(values["quarantine_file"], fingerprint, arena, names)
     _check_left(values, arena, names)
     return PromptSpec(
         encoder=encoder,
@@ -193,7 +207,7 @@ def _read(
         shard_names=names,
         manifest=None if is_rows else manifest,
         columns=_columns(values, layout, made, arena),
-        fingerprint=_fingerprint(values, encoder, made, name, wanted),
+        fingerprint=fingerprint,
         arena=arena,
         rows=_in_order(arena, wanted),
         counts=_counts(arena),
@@ -269,6 +283,19 @@ def _check_together(values: Mapping[str, Any], layout: Layout) -> None:
         raise ArgumentError(f"padding={values['padding']!r}: layout 'ragged' has no padding")
 
 
+def _check_rows(values: Mapping[str, Any]) -> None:
+    """Checks the arguments that need shards."""
+    if values["sidecars"] is not None:
+        raise ArgumentError(
+            "sidecars=: they lie beside shards; rows of Python have none, but may have keys of their own"
+        )
+    if values["drop"] is not None and values["drop"].key is None:
+        raise ArgumentError(
+            "drop=: its ids name shards and their rows, and rows of Python are in no shard; set key= of gm.RowList to "
+            "the key that holds their ids"
+        )
+
+
 def _selected(values: Mapping[str, Any], count: Any) -> "Sequence[int] | None":
     """The indices of the records that are wanted, in the order in which they are. None: all."""
     chosen, most = values["select"], values["max_samples"]
@@ -298,6 +325,15 @@ def _in_order(arena: Arena, wanted: "Sequence[int] | None") -> "np.ndarray[Any, 
         return rows
     places = {index: place for place, index in enumerate(wanted)}
     return rows[np.argsort([places[index] for index in arena.indices.tolist()], kind="stable")]
+
+
+def _write_quarantined(path: str | None, fingerprint: str, arena: Arena, names: Sequence[str]) -> None:
+    """Lists the bad records in the quarantine file, also where they are too many."""
+    if path is not None:
+        stream = hashlib.sha256(fingerprint.encode()).hexdigest()[:16]
+        _core.write_quarantined(
+            path, stream, [(names[bad.shard], bad.record, bad.byte, bad.reason) for bad in arena.bad]
+        )
 
 
 def _check_left(values: Mapping[str, Any], arena: Arena, names: Sequence[str]) -> None:
@@ -379,8 +415,9 @@ def _fingerprint(
         for name, plan in made.items()
     ]
     instead = {"shards": records, "tokenizer": encoder.fingerprint, "prompt": ", ".join(prompts)}
-    if values["keep"] is not None:
-        instead["keep"] = values["keep"].fingerprint
+    for argument in ("keep", "sidecars", "drop"):
+        if values[argument] is not None:
+            instead[argument] = values[argument].fingerprint
     if values["select"] is not None:  # with it, max_samples is a shorter list
         chosen = hashlib.sha256(repr(list(wanted or ())).encode()).hexdigest()[:16]
         values |= {"select": chosen, "max_samples": None}

@@ -4,7 +4,6 @@ import dataclasses
 import hashlib
 import logging
 import math
-import os
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
 from typing import TYPE_CHECKING, Any, TypeVar
@@ -16,17 +15,15 @@ from gristmill._sample import plans
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
-from gristmill._shards.outputs import find_shard
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
-from gristmill._spec import fingerprints
+from gristmill._spec import effects, fingerprints, quarantine
 from gristmill._spec.arguments import ARGUMENTS, Faults, Input, Order, Rows, Running, Tokenizing
 from gristmill._spec.lanes import lane_count, lanes_of_host
 from gristmill._spec.sharding import lanes_of_processes
 from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
 from gristmill._util import checks
-from gristmill._util.local_files import Pathish, absolute_path
 from gristmill.errors import ArgumentError
 
 if TYPE_CHECKING:
@@ -150,20 +147,17 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     """
     # Checks that need no files come first.
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
-    values["quarantine_file"] = _quarantine_file(values)
+    values["quarantine_file"] = quarantine.checked_file(values["quarantine_file"], values["on_error"])
     _take_text(values)
-    # As in the fingerprint, arguments without effect have their defaults.
-    unmet = {name: conditions for name, argument in ARGUMENTS.items() if (conditions := argument.unmet(values))}
-    _warn_of_no_effect(values, unmet)
-    _warn_of_unnamed_sidecars(values)
-    values |= {name: ARGUMENTS[name].default for name in unmet}
+    effects.reset_arguments_without_effect(ARGUMENTS, values)
+    effects.warn_of_unnamed_sidecars(values)
     _take_truncation(values)
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
     manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
     values["drop"] = DroppedRows(values["drop"], manifest) if values["drop"] else None
-    _check_quarantine_is_no_shard(values["quarantine_file"], patterns)
+    quarantine.check_is_no_shard(values["quarantine_file"], patterns)
     pieces = count_pieces(manifest, values["split_bytes"])
     if pieces > len(manifest):
         _check_may_be_divided(values)
@@ -258,45 +252,3 @@ def _provenance_entries(values: Mapping[str, Any]) -> int:
     if values["packing"] == "pad":
         return 2 if values["truncation"] == "middle" else 1
     return min(segments or max(16, length // 16), length)
-
-
-def _quarantine_file(values: Mapping[str, Any]) -> str | None:
-    path = values["quarantine_file"]
-    if path is None:
-        return None
-    if values["on_error"] != "quarantine":
-        raise ArgumentError(f"quarantine_file={path!r}: on_error='raise' quarantines nothing; use 'quarantine'")
-    # Path.is_dir() raises for names that are too long, and for what lies in closed folders.
-    absolute = absolute_path("quarantine_file", path)  # iterators may be made in another working folder
-    if not os.path.isdir(os.path.dirname(absolute)):  # noqa: PTH112, PTH120
-        raise ArgumentError(f"quarantine_file={path!r}: its folder does not exist")
-    if os.path.isdir(path):  # noqa: PTH112
-        raise ArgumentError(f"quarantine_file={path!r}: expected a file, found a folder")
-    return absolute
-
-
-def _warn_of_no_effect(values: Mapping[str, Any], unmet: Mapping[str, Mapping[str, tuple[str, ...]]]) -> None:
-    """Warns of arguments that are not their defaults and have no effect without values that others lack."""
-    for name, conditions in unmet.items():
-        if values[name] != ARGUMENTS[name].default:
-            needed = " and ".join(
-                f"{other}={' or '.join(map(repr, allowed))}" if allowed else f"{other}="
-                for other, allowed in conditions.items()
-            )
-            _LOGGER.warning("%s=%r has no effect without %s", name, values[name], needed)
-
-
-def _warn_of_unnamed_sidecars(values: Mapping[str, Any]) -> None:
-    """Warns of sidecars that the filter does not name, perhaps because it spells them in another way."""
-    if values["keep"] is not None and values["sidecars"] is not None:
-        named = {path[0] for path in values["keep"].paths}
-        for name in [name for name, _ in values["sidecars"].named if name not in named]:
-            _LOGGER.warning("keep= does not name the sidecar %r, which is read for nothing but its length", name)
-
-
-def _check_quarantine_is_no_shard(path: str | None, shards: "list[Pathish] | Manifest") -> None:
-    if path is not None and (found := find_shard(shards, [path])):
-        raise ArgumentError(
-            f"quarantine_file={path!r}: {found[1]}, so a resumed run would find another shard; name a file in "
-            "another folder, or exclude it from the shards"
-        )

@@ -224,6 +224,34 @@ def test_slices_deal_batches_in_turn(make):
     assert [parts[step % 3][step // 3] for step in range(len(whole))] == whole
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize("workers", [1, 2, 3])
+def test_mp_prefetch_yields_the_same_stream_and_restores(make, parsed_flags, workers):
+    dataset = make(23, batch_size=2, num_generations=2, seed=1, epochs=2, columns=True, drop_remainder=False)
+    whole = [{key: array.tolist() for key, array in batch.items()} for batch in dataset]
+    multiprocess = dataset.mp_prefetch(grain.MultiprocessingOptions(num_workers=workers, per_worker_buffer_size=1))
+    iterator = iter(multiprocess)
+    taken = [next(iterator) for _ in range(7)]
+    state = json.loads(json.dumps(iterator.get_state()))
+    found = [{key: array.tolist() for key, array in batch.items()} for batch in [*taken, *iterator]]
+    iterator.close()
+    assert found == whole
+    again = iter(multiprocess)
+    again.set_state(state)
+    assert items(again) == [batch["index"] for batch in whole[7:]]
+    again.close()
+
+
+@pytest.mark.slow
+def test_mp_prefetch_by_index_yields_the_same_stream(make, parsed_flags):
+    dataset = make(11, batch_size=2)
+    source = grain.MapDataset.source(dataset).shuffle(seed=1).to_iter_dataset()
+    expected = [int(item["index"]) for item in source]
+    iterator = iter(source.mp_prefetch(grain.MultiprocessingOptions(num_workers=2)))
+    assert [int(item["index"]) for item in iterator] == expected
+    iterator.close()
+
+
 def test_element_spec_matches_the_arrays(make):
     for layout in ("hf", "verl", "maxtext"):
         dataset = make(4, batch_size=2, num_generations=2, layout=layout)
