@@ -31,10 +31,10 @@ pub struct Admission {
     /// `position` or, if records were left out since the last document, the position of the first of these: a lane that
     /// failed can be resumed there with correct counts.
     safe: RecordPosition,
-    /// Whether this epoch had a document; assumed for an epoch entered midway.
+    /// Whether this epoch had a document with a token.
     found_any: bool,
-    /// Filtered records of this epoch, since its start or since this was created.
-    filtered_in_epoch: u64,
+    /// Filtered records since the start of the run.
+    filtered: u64,
     window: Fill,
     errors: ErrorBudget,
     /// Those since the last document.
@@ -75,8 +75,8 @@ impl Admission {
             lane,
             position,
             safe: position,
-            found_any: position.shard > 0 || position.record > 0,
-            filtered_in_epoch: 0,
+            found_any: !position.begins_epoch() && cursor.tokenless == 0,
+            filtered: cursor.totals.filtered,
             window: Fill::default(),
             errors,
             left_out: LeftOut::default(),
@@ -126,7 +126,7 @@ impl Admission {
         let ends_window = match entry {
             SampleEntry::Document { document, next } => {
                 self.advance_to(next);
-                self.found_any = true;
+                self.found_any |= document.tokens > 0;
                 self.errors.add_valid(1);
                 let left_out_before = std::mem::take(&mut self.left_out);
                 block.documents.push(Document { left_out_before, ..document });
@@ -135,7 +135,7 @@ impl Admission {
             SampleEntry::Filtered { records, next } => {
                 self.advance_to(next);
                 self.errors.add_valid(records);
-                self.filtered_in_epoch += records;
+                self.filtered += records;
                 self.left_out.filtered += records;
                 block.filtered += records;
                 false
@@ -202,13 +202,12 @@ impl Admission {
         if ends_epoch {
             self.check_endless()?;
             self.found_any = false;
-            self.filtered_in_epoch = 0;
         }
         self.position = end.next;
         Ok(ends_epoch)
     }
 
-    /// Checks that the epoch had a document, or that epochs are finite: a lane must not look for one forever.
+    /// Checks that the epoch had a document with a token, or that epochs are finite: a lane must not look for one forever.
     fn check_endless(&self) -> Result<()> {
         if self.found_any || self.spec.epochs.is_some() {
             return Ok(());
@@ -222,7 +221,7 @@ impl Admission {
             }
             None => String::new(),
         };
-        let (filtered, advice) = match self.filtered_in_epoch {
+        let (filtered, advice) = match self.filtered {
             0 => (String::new(), "Remove"),
             records if self.spec.read.keep.is_some() => {
                 (format!("; keep= filtered {}", counted(records, "record")), "Let keep= pass more, or remove")
@@ -236,8 +235,8 @@ impl Admission {
         let others = if shards.len() > 1 { ", ..." } else { "" };
         let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
         Err(Error::Argument(format!(
-            "lane {} has no valid document in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane needs \
-             one in every epoch, or it would loop forever{filtered}{last}. {advice} these shards{remedy}",
+            "lane {} has no valid document with a token in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane \
+             needs one in every epoch, or it would loop forever{filtered}{last}. {advice} these shards{remedy}",
             self.lane,
             counted(shards.len() as u64, "shard"),
         )))

@@ -21,6 +21,11 @@ pub struct RecordPosition {
 }
 
 impl RecordPosition {
+    /// Whether its epoch begins here.
+    pub fn begins_epoch(self) -> bool {
+        self.shard == 0 && self.record == 0
+    }
+
     /// An error of the record at this position, which is in `shard`.
     pub fn error(self, shard: &Shard, reason: String) -> ShardError {
         let byte = Position { record: self.record, byte: self.byte }.shown_byte();
@@ -65,6 +70,9 @@ pub struct Cursor {
     pub offset: u64,
     /// Inside a window, a hash of its documents' positions and lengths; else 0.
     pub window_hash: u64,
+    /// Whether the records between the start of the epoch and `window` have no token, 0 or 1: an endless lane stops at
+    /// the end of an epoch without any. 0 where an epoch begins, and in lanes that end.
+    pub tokenless: u64,
     /// The counts up to here.
     pub totals: Totals,
 }
@@ -75,8 +83,8 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 17] {
-        let Self { window, delivered, offset, window_hash, totals } = self;
+    fn fields(&mut self) -> [(&'static str, &mut u64); 18] {
+        let Self { window, delivered, offset, window_hash, tokenless, totals } = self;
         [
             ("epoch", &mut window.epoch),
             ("shard", &mut window.shard),
@@ -95,6 +103,7 @@ impl Cursor {
             ("lost_shards", &mut totals.lost_shards),
             ("filtered", &mut totals.filtered),
             ("trained", &mut totals.trained),
+            ("tokenless", tokenless),
         ]
     }
 

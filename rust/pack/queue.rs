@@ -29,8 +29,8 @@ pub struct DocumentQueue {
     counted: QuarantineLog,
     /// The number of filtered records that were not yet counted.
     filtered: u64,
-    /// The last epoch that had a token; initially that of the cursor.
-    token_epoch: u64,
+    /// The last epoch known to have a token before the cursor.
+    token_epoch: Option<u64>,
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
     end: Option<Result<()>>,
@@ -72,7 +72,7 @@ impl DocumentQueue {
             quarantined: QuarantineLog::default(),
             counted: QuarantineLog::default(),
             filtered: 0,
-            token_epoch: cursor.window.epoch,
+            token_epoch: (cursor.tokenless == 0).then_some(cursor.window.epoch),
             resuming: true,
             end: None,
         }
@@ -115,7 +115,6 @@ impl DocumentQueue {
                     break;
                 }
                 if document.tokens > 0 {
-                    self.token_epoch = document.position.epoch;
                     return Next::Tokens(self.upcoming(&part));
                 }
                 self.finish_document(&document);
@@ -178,10 +177,12 @@ impl DocumentQueue {
     fn reach(&mut self, document: &Document) -> Result<()> {
         let moved = !self.has_windows() && self.cursor.window != document.position;
         self.check_resumed(document.position, if moved { 0 } else { document.tokens as u64 })?;
-        self.check_endless(document.position.epoch)?;
         if moved {
             self.count_left_out(document.left_out_before);
-            self.cursor.window = document.position;
+            self.move_to(document.position);
+        }
+        if document.tokens > 0 {
+            self.token_epoch = Some(document.position.epoch);
         }
         Ok(())
     }
@@ -208,17 +209,11 @@ impl DocumentQueue {
         Error::State(position.error(&self.spec.shards[shard as usize], reason).to_string())
     }
 
-    /// Checks that the epoch before `epoch` had a token, or that epochs are finite: a lane must not look for tokens
-    /// forever.
-    fn check_endless(&self, epoch: u64) -> Result<()> {
-        if self.spec.epochs.is_some() || epoch <= self.token_epoch + 1 {
-            return Ok(());
-        }
-        Err(Error::Argument(format!(
-            "the documents of lane {} have no tokens in a whole epoch: with epochs=None each lane needs one in \
-             every epoch, or it would loop forever; use fewer lanes=, or remove its shards",
-            self.lane
-        )))
+    /// Moves the cursor to a record.
+    fn move_to(&mut self, position: RecordPosition) {
+        let is_tokenless = !position.begins_epoch() && self.token_epoch != Some(position.epoch);
+        self.cursor.tokenless = u64::from(is_tokenless && self.spec.epochs.is_none());
+        self.cursor.window = position;
     }
 
     fn finish_document(&mut self, document: &Document) {
@@ -256,7 +251,8 @@ impl DocumentQueue {
 
     /// Ends a window, or without windows a block, whose documents are all delivered.
     fn close_window(&mut self) {
-        let Window { documents, without_tokens, end: follows, .. } = std::mem::take(&mut self.window);
+        let Window { documents, has_tokens, without_tokens, end: follows, .. } =
+            std::mem::take(&mut self.window);
         let all = LeftOut { quarantined: self.quarantined.count(), filtered: self.filtered };
         let (position, left_out, end) = match follows {
             BlockEnd::More => return,
@@ -267,15 +263,16 @@ impl DocumentQueue {
                 (position, left_out_before, Some(Err(error)))
             }
         };
-        let fits =
-            self.check_resumed(self.cursor.window, 0).and_then(|()| self.check_endless(position.epoch));
+        let fits = self.check_resumed(self.cursor.window, 0);
         let end = if let Some(Err(_)) = end { end } else { fits.err().map(Err).or(end) };
         if self.has_windows() {
             self.cursor.totals.records += documents as u64;
+            // Those with tokens may all have been delivered before a restore.
+            self.token_epoch = has_tokens.then_some(self.cursor.window.epoch).or(self.token_epoch);
         }
         self.cursor.totals += without_tokens;
         self.count_left_out(left_out);
-        self.cursor.window = position;
+        self.move_to(position);
         self.cursor.delivered = 0;
         self.cursor.window_hash = 0;
         self.end = end;

@@ -18,6 +18,8 @@ pub struct Window {
     longest: usize,
     /// Number of all its documents.
     pub documents: usize,
+    /// Whether any of them has a token.
+    pub has_tokens: bool,
     /// Tells it from a window that begins at the same position and has other documents, because other records were left
     /// out.
     pub hash: u64,
@@ -53,6 +55,7 @@ impl Window {
     ) -> Self {
         let mut parts = in_stream_order(&blocks);
         let documents = parts.len();
+        let has_tokens = parts.iter().any(|part| part.to > 0);
         let all = blocks.iter().flat_map(|block| &block.documents);
         let hash = hash(all.flat_map(
             |&Document { position: RecordPosition { shard, record, .. }, tokens, .. }| {
@@ -76,7 +79,7 @@ impl Window {
             }
             parts = parts.chunks(window).flat_map(|share| placed(share, spec)).collect();
         }
-        Self { blocks, parts, next: 0, longest, documents, hash, without_tokens, end }
+        Self { blocks, parts, next: 0, longest, documents, has_tokens, hash, without_tokens, end }
     }
 
     /// What is delivered next.
