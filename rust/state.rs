@@ -156,7 +156,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 18), zeros in prop::bits::u32::ANY) {
+        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 19), zeros in prop::bits::u32::ANY) {
             let mut cursor = Cursor::default();
             let names: Vec<_> = cursor.numbers().map(|(name, _)| name).collect();
             for (index, (name, number)) in names.into_iter().zip(numbers).enumerate() {

@@ -24,6 +24,7 @@ __all__ = [
     "STATE_VERSION",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
+    "WEIGHTS_BY",
     "ChatTemplate",
     "Encoder",
     "Field",
@@ -63,6 +64,7 @@ MAX_PIXELS: int
 MOST_LISTED: int
 ON_ERRORS: list[str]
 ON_EXHAUSTED: list[str]
+WEIGHTS_BY: list[str]
 PACKINGS: list[str]
 TRUNCATIONS: list[str]
 LAYOUTS: list[str]

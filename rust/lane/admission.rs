@@ -214,12 +214,12 @@ impl Admission {
         }
         let epoch = self.position.epoch;
         let shards = &self.spec.plan.epoch(epoch)[self.lane];
-        let last = match self.errors.last() {
-            Some(error) => {
-                let quarantined = counted(self.errors.counts().records, "record");
-                format!("; {quarantined} quarantined, the last one: {error}")
+        let quarantined = match (self.errors.counts().records, self.errors.last()) {
+            (0, _) => String::new(),
+            (records, None) => format!("; {} quarantined", counted(records, "record")),
+            (records, Some(last)) => {
+                format!("; {} quarantined, the last one: {last}", counted(records, "record"))
             }
-            None => String::new(),
         };
         let (filtered, advice) = match self.filtered {
             0 => (String::new(), "Remove"),
@@ -236,7 +236,7 @@ impl Admission {
         let remedy = if self.spec.plan.lanes() > 1 { ", or use fewer lanes=" } else { "" };
         Err(Error::Argument(format!(
             "lane {} has no valid document with a token in its {} of epoch {epoch} ({first}{others}): with epochs=None each lane \
-             needs one in every epoch, or it would loop forever{filtered}{last}. {advice} these shards{remedy}",
+             needs one in every epoch, or it would loop forever{filtered}{quarantined}. {advice} these shards{remedy}",
             self.lane,
             counted(shards.len() as u64, "shard"),
         )))

@@ -73,6 +73,9 @@ pub struct Cursor {
     /// Whether the records between the start of the epoch and `window` have no token, 0 or 1: an endless lane stops at
     /// the end of an epoch without any. 0 where an epoch begins, and in lanes that end.
     pub tokenless: u64,
+    /// Tokens or samples that the current stage of a mixture has had of the source so far: see
+    /// [`Unit`](crate::spec::mixture::Unit). 0 where weights count rows.
+    pub in_stage: u64,
     /// The counts up to here.
     pub totals: Totals,
 }
@@ -83,8 +86,8 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 18] {
-        let Self { window, delivered, offset, window_hash, tokenless, totals } = self;
+    fn fields(&mut self) -> [(&'static str, &mut u64); 19] {
+        let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
             ("shard", &mut window.shard),
@@ -104,6 +107,7 @@ impl Cursor {
             ("filtered", &mut totals.filtered),
             ("trained", &mut totals.trained),
             ("tokenless", tokenless),
+            ("in_stage", in_stage),
         ]
     }
 

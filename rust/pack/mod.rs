@@ -37,7 +37,7 @@ use crate::lane::cursor::Cursor;
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
 use crate::spec::Packing;
-use crate::spec::mixture::{Mixture, Turn};
+use crate::spec::mixture::{Mixture, RowNumber, Turn};
 
 use step::StepWriter;
 
@@ -65,11 +65,13 @@ struct Written {
 pub struct Packer {
     mixture: Arc<Mixture>,
     /// The index in a batch of the lane's first row.
-    first_row: usize,
+    first_row: u64,
     step: StepWriter,
     phase: Phase,
     /// Which sources have delivered their last epoch.
     ended: Vec<bool>,
+    /// The stage of the mixture that the cursors count in: that of the last row.
+    stage: usize,
 }
 
 /// What is done next.
@@ -90,10 +92,11 @@ impl Packer {
     /// A packer of a lane at the start of a step, whose sources are at these cursors.
     pub fn new(mixture: &Arc<Mixture>, lane: usize, cursors: &[Cursor], writer: LaneWriter<Report>) -> Self {
         Self {
-            first_row: lane * writer.rows(),
-            step: StepWriter::new(mixture, writer),
+            first_row: (lane * writer.rows()) as u64,
             phase: Phase::Choose,
             ended: mixture.ended(cursors),
+            stage: mixture.stage(writer.step().saturating_sub(1)),
+            step: StepWriter::new(mixture, writer),
             mixture: Arc::clone(mixture),
         }
     }
@@ -129,7 +132,12 @@ impl Packer {
     /// Returns a source if it lacks blocks, like the two below.
     fn choose(&mut self, documents: &mut [DocumentQueue]) -> Option<usize> {
         let (step, row) = self.step.next_row();
-        let source = match self.mixture.turn(step, self.first_row + row, &self.ended) {
+        let stage = self.mixture.stage(step);
+        // A state between two stages has the counts of the first one, as its future may be edited.
+        let in_stage =
+            |source: usize| if stage == self.stage { documents[source].cursor().in_stage } else { 0 };
+        let number = RowNumber { step, first: self.first_row, row: row as u64 };
+        let source = match self.mixture.turn(number, &self.ended, in_stage) {
             Turn::Source(source) => source,
             Turn::Ended => {
                 let rows = if self.step.close() { Rows::Padding } else { Rows::Tokens { more: false } };
@@ -146,6 +154,10 @@ impl Packer {
             Next::Tokens(_) => {
                 if self.step.is_full() {
                     self.publish(Rows::Tokens { more: true }, documents);
+                }
+                if stage != self.stage {
+                    self.stage = stage;
+                    documents.iter_mut().for_each(DocumentQueue::begin_stage);
                 }
                 self.step.begin_source(source);
                 self.phase = Phase::Fill(source);
@@ -209,7 +221,7 @@ impl Packer {
             }
         }
         let (padding, trained) = self.step.end_row();
-        queue.count_row(padding, trained);
+        queue.count_row(padding, trained, self.mixture.unit());
         self.phase = Phase::Choose;
         None
     }

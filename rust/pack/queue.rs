@@ -13,6 +13,7 @@ use crate::error::{Error, Result, ShardError};
 use crate::lane::block::{Block, BlockEnd, Document, Failure, LeftOut};
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::quarantine::log::QuarantineLog;
+use crate::spec::mixture::Unit;
 use crate::spec::{Packing, StreamSpec};
 
 /// The documents of one lane, to be delivered token by token.
@@ -27,6 +28,8 @@ pub struct DocumentQueue {
     /// Quarantined records that were not yet counted, and those that were counted but not yet reported.
     quarantined: QuarantineLog,
     counted: QuarantineLog,
+    /// Documents whose last token is in the current row.
+    row_documents: u64,
     /// The number of filtered records that were not yet counted.
     filtered: u64,
     /// The last epoch known to have a token before the cursor.
@@ -71,8 +74,10 @@ impl DocumentQueue {
             cursor,
             quarantined: QuarantineLog::default(),
             counted: QuarantineLog::default(),
+            row_documents: 0,
             filtered: 0,
-            token_epoch: (cursor.tokenless == 0).then_some(cursor.window.epoch),
+            token_epoch: (!cursor.window.begins_epoch() && cursor.tokenless == 0)
+                .then_some(cursor.window.epoch),
             resuming: true,
             end: None,
         }
@@ -94,9 +99,20 @@ impl DocumentQueue {
     }
 
     /// Counts a row that its tokens are in: how many of its elements are padding, and how many tokens a mask selects.
-    pub fn count_row(&mut self, padding: usize, trained: usize) {
+    pub fn count_row(&mut self, padding: usize, trained: usize, unit: Unit) {
         self.cursor.totals.padding += padding as u64;
         self.cursor.totals.trained += trained as u64;
+        let documents = std::mem::take(&mut self.row_documents);
+        self.cursor.in_stage += match unit {
+            Unit::Rows => 0,
+            Unit::Tokens => (self.spec.sequence_length - padding) as u64,
+            Unit::Samples => documents,
+        };
+    }
+
+    /// Begins a stage of the mixture.
+    pub fn begin_stage(&mut self) {
+        self.cursor.in_stage = 0;
     }
 
     /// The quarantined records counted since the last call: the newest ones if there are very many.
@@ -143,6 +159,7 @@ impl DocumentQueue {
         if self.is_placed() {
             if part.to == document.tokens {
                 self.count_document(&document);
+                self.row_documents += 1;
             }
             self.cursor.delivered += u64::from(part.ends_row);
             self.window.advance();
@@ -151,6 +168,7 @@ impl DocumentQueue {
         self.cursor.offset += (written + dropped) as u64;
         if self.cursor.offset == document.tokens as u64 {
             self.finish_document(&document);
+            self.row_documents += 1;
             self.window.advance();
         }
     }

@@ -15,7 +15,7 @@ use crate::lane::cursor::{Cursor, Totals};
 use crate::pack::report::{Report, Rows};
 use crate::quarantine::delivered::DeliveredLog;
 use crate::quarantine::file::QuarantineFile;
-use crate::spec::mixture::{Mixture, Source};
+use crate::spec::mixture::{Mixture, Source, Unit};
 use crate::spec::{HostSpec, QuarantineFileSpec};
 
 /// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
@@ -88,7 +88,8 @@ pub struct SourceStats {
     pub epochs: f64,
     /// Lanes in which it has delivered its last epoch.
     pub exhausted_lanes: usize,
-    /// The share of all rows that its weights ask for up to here, and that it has now. 0 to 1.
+    /// The share that its weights ask for up to here, on average over the steps, and that it has of what the weights
+    /// count. 0 to 1.
     pub asked: f64,
     /// See there.
     pub given: f64,
@@ -452,9 +453,14 @@ impl Pipeline {
                 }
             })
             .collect();
-        let all = stats.iter().fold(0, |sum: u64, source| sum.saturating_add(source.rows)).max(1);
+        let counted = |source: &SourceStats| match mixing.unit {
+            Unit::Rows => source.rows,
+            Unit::Tokens => source.totals.tokens,
+            Unit::Samples => source.totals.documents,
+        };
+        let all = stats.iter().fold(0, |sum: u64, source| sum.saturating_add(counted(source))).max(1);
         for source in &mut stats {
-            source.given = source.rows as f64 / all as f64;
+            source.given = counted(source) as f64 / all as f64;
         }
         stats
     }

@@ -1,7 +1,7 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
 use crate::error::Error;
-use crate::spec::mixture::OnExhausted;
+use crate::spec::mixture::{OnExhausted, Unit};
 use crate::spec::{Layout, OnError, Packing, Truncation};
 
 /// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
@@ -29,6 +29,9 @@ pub const ON_ERRORS: [(&str, MakeOnError); 2] =
 
 pub const ON_EXHAUSTED: [(&str, OnExhausted); 3] =
     [("continue", OnExhausted::Continue), ("stop", OnExhausted::Stop), ("error", OnExhausted::Error)];
+
+pub const WEIGHTS_BY: [(&str, Unit); 3] =
+    [("rows", Unit::Rows), ("tokens", Unit::Tokens), ("samples", Unit::Samples)];
 
 /// The names in a table.
 pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {

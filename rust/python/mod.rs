@@ -33,7 +33,7 @@ use pyo3::prelude::*;
 mod _core {
     use numpy::PyArray1;
 
-    use super::choices::{LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, names};
+    use super::choices::{LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
     #[pymodule_export]
@@ -73,6 +73,7 @@ mod _core {
         module.add("TRUNCATIONS", names(&TRUNCATIONS))?;
         module.add("ON_ERRORS", names(&ON_ERRORS))?;
         module.add("ON_EXHAUSTED", names(&ON_EXHAUSTED))?;
+        module.add("WEIGHTS_BY", names(&WEIGHTS_BY))?;
         module.add("LAYOUTS", names(&LAYOUTS))?;
         module.add("MAX_PIXELS", super::images::MAX_PIXELS)?;
         module.add("IMAGE_MODELS", super::images::models())?;

@@ -7,7 +7,7 @@ use std::sync::Arc;
 
 use pyo3::prelude::*;
 
-use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS};
+use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY};
 use super::keep::{Selected, Selection};
 use super::pipeline::usable_cores;
 use super::sample::Sample;
@@ -16,7 +16,7 @@ use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::random::hash;
-use crate::spec::mixture::{Mixing, Mixture, Stage};
+use crate::spec::mixture::{Mixing, Mixture, Stage, Unit};
 use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
 use crate::store::Shard;
 
@@ -38,6 +38,7 @@ pub struct Spec {
 struct MixingPlan {
     members: Vec<Member>,
     core_stages: Vec<(u64, Vec<u64>)>,
+    weights_by: String,
     on_exhausted: String,
 }
 
@@ -142,12 +143,15 @@ impl Spec {
             let stream = Arc::new(spec.stream()?);
             Ok(mixture::Source { name, number, first_piece, log_name, stream })
         };
+        let unit = choices::find("weights_by", &plan.weights_by, &WEIGHTS_BY)?;
         Ok(Mixture {
             sources: plan.members.into_iter().map(source).collect::<Result<_, Error>>()?,
             mixing: Some(Mixing {
                 rows: rows.batch_size.unwrap_or(order.lanes) as u64,
                 offset: order.seed.map_or(0, |seed| hash([seed]) << 2),
                 stages: stages.collect(),
+                unit,
+                row_units: if unit == Unit::Tokens { rows.sequence_length as u64 } else { 1 },
                 on_exhausted: choices::find("on_exhausted", &plan.on_exhausted, &ON_EXHAUSTED)?,
             }),
         })

@@ -10,6 +10,10 @@
 //! The rows of a batch are spread evenly over the circle, since `m` is coprime to their number B: so each source gets its
 //! share of them, rounded down or up. Steps turn the circle by the golden ratio, which spreads any number of successive
 //! steps nearly evenly. The rule needs no state, so any row of any step can be computed alone.
+//!
+//! Where weights count tokens or samples, which the rows differ in, each row of a lane is of the source that is furthest
+//! behind its share there. The lanes begin at different points of the sequence that this makes of equal rows, lane k after
+//! as many rows as the lanes before it have in a step: so the rows of a batch are about successive ones of it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -54,8 +58,23 @@ pub struct Mixing {
     pub offset: u64,
     /// The weights, from step to step. The first stage begins at step 0.
     pub stages: Vec<Stage>,
+    /// What weights count.
+    pub unit: Unit,
+    /// What a full row has of that: the most tokens, or one sample.
+    pub row_units: u64,
     /// What happens when a source has delivered its last epoch.
     pub on_exhausted: OnExhausted,
+}
+
+/// What weights count.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Unit {
+    /// Rows, over all lanes.
+    Rows,
+    /// Tokens that are not padding, in each lane.
+    Tokens,
+    /// Samples whose last token was delivered, in each lane.
+    Samples,
 }
 
 /// Weights from a step on.
@@ -76,6 +95,17 @@ pub enum OnExhausted {
     Stop,
     /// It stops the run once another row of the source is due.
     Error,
+}
+
+/// The number of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowNumber {
+    /// Its step.
+    pub step: u64,
+    /// The index in the step of its lane's first row.
+    pub first: u64,
+    /// Its index among the lane's rows.
+    pub row: u64,
 }
 
 /// The source of a row.
@@ -108,12 +138,23 @@ impl Mixture {
         self.sources.iter().any(|source| source.stream.prepare.has_mask())
     }
 
-    /// The source of row `row` of step `step`, in a lane where some sources have `ended`.
-    pub fn turn(&self, step: u64, row: usize, ended: &[bool]) -> Turn {
+    /// What weights count.
+    pub fn unit(&self) -> Unit {
+        self.mixing.as_ref().map_or(Unit::Rows, |mixing| mixing.unit)
+    }
+
+    /// The index of the stage of a step.
+    pub fn stage(&self, step: u64) -> usize {
+        self.mixing.as_ref().map_or(0, |mixing| mixing.stage(step))
+    }
+
+    /// The source of a row, in a lane where some sources have `ended`, and which has had `in_stage` of each in the stage of
+    /// that step, as [`Unit`] counts.
+    pub fn turn(&self, row: RowNumber, ended: &[bool], in_stage: impl Fn(usize) -> u64) -> Turn {
         match &self.mixing {
             None if ended[0] => Turn::Ended,
             None => Turn::Source(0),
-            Some(mixing) => mixing.turn(step, row as u64, ended, |source| &self.sources[source].name),
+            Some(mixing) => mixing.turn(row, ended, in_stage, |source| &self.sources[source].name),
         }
     }
 
@@ -143,16 +184,28 @@ impl Mixture {
 }
 
 impl Mixing {
-    fn turn<'a>(&self, step: u64, row: u64, ended: &[bool], name: impl Fn(usize) -> &'a str) -> Turn {
+    fn turn<'a>(
+        &self,
+        row: RowNumber,
+        ended: &[bool],
+        in_stage: impl Fn(usize) -> u64,
+        name: impl Fn(usize) -> &'a str,
+    ) -> Turn {
         let first_ended = ended.iter().position(|ended| *ended);
         if self.on_exhausted == OnExhausted::Stop && first_ended.is_some() {
             return Turn::Ended;
         }
+        let RowNumber { step, first, row } = row;
         let stage = self.stage(step);
         let weights = &self.stages[stage].weights;
-        let at = self.point(step, row);
+        let next = |takes_part: &dyn Fn(usize) -> bool| match self.unit {
+            Unit::Rows => holder(self.point(step, first + row), weights, takes_part),
+            Unit::Tokens | Unit::Samples => {
+                furthest_behind(weights, self.row_units, first, &in_stage, takes_part)
+            }
+        };
         if self.on_exhausted == OnExhausted::Error {
-            return match holder(at, weights, |_| true) {
+            return match next(&|_| true) {
                 Some(source) if ended[source] => Turn::Failed(format!(
                     "the source {:?} is exhausted, and step {step} needs another row of it: raise its epochs=, set its weight \
                      to 0 from a step before this one on, or use on_exhausted=\"continue\" or \"stop\"",
@@ -162,7 +215,7 @@ impl Mixing {
                 None => Turn::Ended,
             };
         }
-        if let Some(source) = holder(at, weights, |source| !ended[source]) {
+        if let Some(source) = next(&|source| !ended[source]) {
             return Turn::Source(source);
         }
         let revives =
@@ -227,6 +280,41 @@ fn holder(at: u64, weights: &[u64], takes_part: impl Fn(usize) -> bool) -> Optio
     None
 }
 
+/// The source that is furthest behind its share of all that those that take part will have with one more row, the first
+/// among equals. The lane began as if the rows of the lanes before it were its own, each with `row_units`.
+fn furthest_behind(
+    weights: &[u64],
+    row_units: u64,
+    rows_before: u64,
+    in_stage: impl Fn(usize) -> u64,
+    takes_part: impl Fn(usize) -> bool,
+) -> Option<usize> {
+    let rows = divided(rows_before, weights);
+    let had: Vec<i128> = rows
+        .iter()
+        .enumerate()
+        .map(|(source, rows)| i128::from(in_stage(source)) + rows * i128::from(row_units))
+        .collect();
+    let taking_part = || (0..weights.len()).filter(|source| weights[*source] > 0 && takes_part(*source));
+    let sum: i128 = taking_part().map(|source| i128::from(weights[source])).sum();
+    let all = taking_part().map(|source| had[source]).sum::<i128>() + i128::from(row_units);
+    // Of equals, `max_by_key` takes the last one.
+    taking_part().rev().max_by_key(|source| i128::from(weights[*source]) * all - sum * had[*source])
+}
+
+/// So many rows divided by weights, each part rounded so that they add up.
+fn divided(rows: u64, weights: &[u64]) -> Vec<i128> {
+    let sum: u128 = weights.iter().copied().map(u128::from).sum();
+    let mut before = 0;
+    let border = |weight: u128| ((weight * u128::from(rows) + sum / 2) / sum) as i128;
+    let part = |weight: &u64| {
+        let start = border(before);
+        before += u128::from(*weight);
+        border(before) - start
+    };
+    weights.iter().map(part).collect()
+}
+
 /// The smallest number from `rows` divided by the golden ratio on that is coprime to `rows`: successive rows are then far
 /// apart on the circle, so that a lane, whose rows are successive, gets some of each source.
 fn multiplier(rows: u64) -> u64 {
@@ -244,11 +332,11 @@ mod tests {
 
     fn mixing(rows: u64, weights: &[u64], on_exhausted: OnExhausted) -> Mixing {
         let stages = vec![Stage { step: 0, weights: weights.to_vec() }];
-        Mixing { rows, offset: 12345 << 32, stages, on_exhausted }
+        Mixing { rows, offset: 12345 << 32, stages, unit: Unit::Rows, row_units: 0, on_exhausted }
     }
 
     fn turn(mixing: &Mixing, step: u64, row: u64, ended: &[bool]) -> Turn {
-        mixing.turn(step, row, ended, |_| "s")
+        mixing.turn(RowNumber { step, first: 0, row }, ended, |_| 0, |_| "s")
     }
 
     /// The rule that is documented, on real numbers.
@@ -326,6 +414,84 @@ mod tests {
                     }
                 }
                 assert!(first.abs_diff(500 * rows_per_lane) < 12, "{first}");
+            }
+        }
+    }
+
+    /// Plays lanes whose rows have the tokens or samples that `units` says, of a source and a random number. Says how many
+    /// full rows a lane was off its shares at most, its begin included, and so the steps and the whole run.
+    fn play(weights: &[u64], lanes: u64, rows: u64, units: impl Fn(usize, u64) -> u64) -> (f64, f64, f64) {
+        const FULL: u64 = 100;
+        let sources = weights.len();
+        let mut mixing = mixing(lanes * rows, weights, OnExhausted::Continue);
+        (mixing.unit, mixing.row_units) = (Unit::Tokens, FULL);
+        let sum = weights.iter().sum::<u64>() as f64;
+        let off = |counts: &[f64]| {
+            let all: f64 = counts.iter().sum();
+            let pairs = counts.iter().zip(weights);
+            pairs.map(|(count, weight)| (count - *weight as f64 / sum * all).abs()).fold(0.0, f64::max)
+                / FULL as f64
+        };
+        let mut counts = vec![vec![0u64; sources]; lanes as usize];
+        let (mut of_lane, mut of_step) = (0f64, 0f64);
+        for step in 0..10_000 {
+            let mut in_step = vec![0f64; sources];
+            for lane in 0..lanes {
+                let begin = divided(lane * rows, weights);
+                let had = &mut counts[lane as usize];
+                for row in 0..rows {
+                    let number = RowNumber { step, first: lane * rows, row };
+                    let turn = mixing.turn(number, &vec![false; sources], |source| had[source], |_| "s");
+                    let Turn::Source(source) = turn else { panic!("no source") };
+                    let found = units(source, crate::random::hash([step, lane, row]));
+                    had[source] += found;
+                    in_step[source] += found as f64;
+                }
+                let all: Vec<f64> = had
+                    .iter()
+                    .zip(&begin)
+                    .map(|(had, rows)| *had as f64 + *rows as f64 * FULL as f64)
+                    .collect();
+                of_lane = of_lane.max(off(&all));
+            }
+            of_step = of_step.max(off(&in_step));
+        }
+        let totals: Vec<f64> =
+            (0..sources).map(|source| counts.iter().map(|had| had[source] as f64).sum()).collect();
+        let all: f64 = totals.iter().sum();
+        (of_lane, of_step, off(&totals) * FULL as f64 / all)
+    }
+
+    #[test]
+    fn lanes_are_at_most_one_row_off_in_tokens() {
+        let many: Vec<u64> = [900].into_iter().chain([5; 20]).collect();
+        for weights in [vec![60, 25, 15], vec![50, 25, 15, 7, 3], vec![1, 1], many] {
+            // Rows are full, as in `concat`: a batch is hardly more than one row off, but for many small sources.
+            let (lane, step, run) = play(&weights, 8, 4, |_, _| 100);
+            let most = if weights.len() > 5 { 4.0 } else { 1.5 };
+            assert!(lane <= 1.0 && step <= most && run < 1e-4, "{weights:?}: {lane} {step} {run}");
+            // Sources have rows of other lengths, as in `pad`.
+            let (lane, _, run) = play(&weights, 8, 4, |source, random| 1 + random % [5, 100, 40][source % 3]);
+            assert!(lane <= 1.0 && run < 5e-4, "{weights:?}: {lane} {run}");
+        }
+    }
+
+    #[test]
+    fn first_lane_takes_equal_samples_as_a_blend_of_energon_does() {
+        for weights in [vec![5, 2, 1], vec![50, 25, 15, 7, 3], vec![7, 7, 1]] {
+            let mut mixing = mixing(2, &weights, OnExhausted::Continue);
+            (mixing.unit, mixing.row_units) = (Unit::Samples, 1);
+            let sum: u64 = weights.iter().sum();
+            let mut had = vec![0u64; weights.len()];
+            for number in 0..1000 {
+                let lacks =
+                    |source: usize| ((number + 1) * weights[source]) as i64 - (sum * had[source]) as i64;
+                let most = (0..weights.len()).map(lacks).max();
+                let expected = (0..weights.len()).find(|source| Some(lacks(*source)) == most).unwrap();
+                let number = RowNumber { step: number, first: 0, row: 0 };
+                let turn = mixing.turn(number, &[false; 5], |source| had[source], |_| "s");
+                assert_eq!(turn, Turn::Source(expected));
+                had[expected] += 1;
             }
         }
     }

@@ -27,8 +27,9 @@ SOURCE_ARGUMENTS = (
     "on_error",
     "max_error_rate",
 )
+_ROWS = "rows"
 _SOURCE_KEYS = frozenset({"manifest", "eos", "bos", *SOURCE_ARGUMENTS})
-_MIXTURE, _STAGES, _ON_EXHAUSTED = "mixture", "stages", "on_exhausted"
+_MIXTURE, _STAGES, _WEIGHTS_BY, _ON_EXHAUSTED = "mixture", "stages", "weights_by", "on_exhausted"
 
 
 class Parts(NamedTuple):
@@ -38,21 +39,25 @@ class Parts(NamedTuple):
       common: the arguments that all sources share, as a fingerprint.
       sources: the fingerprint of each source without those, by its name.
       stages: the weights.
+      weights_by: what they count.
       on_exhausted: what happens at the end of a source.
     """
 
     common: str
     sources: Mapping[str, str]
     stages: Sequence[Stage]
+    weights_by: str
     on_exhausted: str
 
 
-def make(sources: Mapping[str, str], stages: Sequence[Stage], on_exhausted: str) -> str:
+def make(sources: Mapping[str, str], stages: Sequence[Stage], weights_by: str, on_exhausted: str) -> str:
     """The fingerprint of a mixture, from those of its sources."""
     names = sorted(sources)
     found = {name: decode(sources[name]) for name in names}
     common = {key: value for key, value in found[names[0]].items() if key not in _SOURCE_KEYS}
     mixing = {_MIXTURE: ",".join(names), _STAGES: write(stages), _ON_EXHAUSTED: on_exhausted}
+    if weights_by != _ROWS:
+        mixing[_WEIGHTS_BY] = weights_by
     own = {f"{name}.{key}": value for name in names for key, value in found[name].items() if key in _SOURCE_KEYS}
     return encode({**mixing, **common, **own})
 
@@ -76,6 +81,7 @@ def parse(fingerprint: str) -> Parts:
     pairs = decode(fingerprint)
     names = pairs.pop(_MIXTURE, "").split(",")
     on_exhausted = pairs.pop(_ON_EXHAUSTED, "")
+    weights_by = pairs.pop(_WEIGHTS_BY, _ROWS)
     try:
         stages = read(pairs.pop(_STAGES, ""))
     except ValueError:
@@ -88,7 +94,8 @@ def parse(fingerprint: str) -> Parts:
             common[key] = value
         elif name in sources:
             sources[name][own] = value
-    return Parts(encode(common), {name: encode(own) for name, own in sources.items()}, stages, on_exhausted)
+    own_prints = {name: encode(own) for name, own in sources.items()}
+    return Parts(encode(common), own_prints, stages, weights_by, on_exhausted)
 
 
 def incompatibilities(
@@ -118,6 +125,8 @@ def incompatibilities(
             f"the weights of step {step}, which is in the past of step {steps}, were {_weights(one)} and are "
             f"{_weights(other)}"
         )
+    if before.weights_by != after.weights_by and steps:
+        found.append(f"weights_by was {before.weights_by} and is {after.weights_by}")
     if before.on_exhausted != after.on_exhausted and ended and before.on_exhausted != "error":
         found.append(f"on_exhausted was {before.on_exhausted} and is {after.on_exhausted}, and a source is exhausted")
     for name in sorted({*before.sources, *after.sources}):

@@ -16,7 +16,6 @@ from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, ArgumentTypeError
 
 _LARGEST_STEP = 2**62
-_WEIGHTS_BY = ("rows",)
 
 
 class Source:
@@ -79,7 +78,9 @@ class Mixture:
       stages: weights from a step on, `[(0, {"web": 0.9, "code": 0.1}), (300_000, {...})]`. A source that a stage does
         not name has the weight 0 there. Until the first stage, the sources' own weights hold. A run may be restored
         with other stages, and other sources in them, from its step on.
-      weights_by: the unit of the weights; only `"rows"`.
+      weights_by: what the weights count. `"rows"`: over all lanes. `"tokens"`: those that are not padding, for rows
+        that are not full. `"samples"`: documents, conversations and so on whose last token was delivered. Both count in
+        each lane, and anew from each stage on.
       on_exhausted: what happens when a source has delivered its last epoch in a lane. `"continue"`: the others share
         its rows by their weights, and the lane ends with the last of them. `"stop"`: the lane ends. `"error"`: the run
         stops once another row of the source is due.
@@ -94,11 +95,11 @@ class Mixture:
         sources: Mapping[str, Source],
         *,
         stages: "Sequence[tuple[int, Mapping[str, float]]] | None" = None,
-        weights_by: Literal["rows"] = "rows",
+        weights_by: Literal["rows", "tokens", "samples"] = "rows",
         on_exhausted: Literal["continue", "stop", "error"] = "continue",
     ) -> None:
         self.sources = _checked_sources(sources)
-        self.weights_by: str = checks.choice("weights_by", weights_by, _WEIGHTS_BY)
+        self.weights_by: str = checks.choice("weights_by", weights_by, _core.WEIGHTS_BY)
         self.on_exhausted: str = checks.choice("on_exhausted", on_exhausted, _core.ON_EXHAUSTED)
         self.stages = _checked_stages(self.sources, stages)
 

@@ -40,6 +40,7 @@ class Mixing:
 
     members: Sequence[Member]
     stages: Sequence[Stage]
+    weights_by: str
     on_exhausted: str
 
     @property
@@ -49,18 +50,26 @@ class Mixing:
 
     @property
     def core_stages(self) -> list[tuple[int, list[int]]]:
-        """The stages as the core takes them: whole numbers in the order of the members."""
-        return [
-            (stage.step, [parts[member.name] for member in self.members])
-            for stage in self.stages
-            for parts in [stage.parts()]
-        ]
+        """The stages as the core takes them: whole numbers in the order of the members.
+
+        One with the weights of the stage before is a part of that: nothing begins with it.
+        """
+        found: list[tuple[int, list[int]]] = []
+        for stage in self.stages:
+            parts = stage.parts()
+            weights = [parts[member.name] for member in self.members]
+            if not found or weights != found[-1][1]:
+                found.append((stage.step, weights))
+        return found
 
     @property
     def fingerprint(self) -> str:
         """The fingerprint of the mixture."""
         return mixture_fingerprint.make(
-            {member.name: member.spec.fingerprint for member in self.members}, self.stages, self.on_exhausted
+            {member.name: member.spec.fingerprint for member in self.members},
+            self.stages,
+            self.weights_by,
+            self.on_exhausted,
         )
 
     @property
@@ -106,6 +115,7 @@ def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> Spec:
     mixing = Mixing(
         members=sorted(members, key=lambda member: member.name),
         stages=mixture.stages,
+        weights_by=mixture.weights_by,
         on_exhausted=mixture.on_exhausted,
     )
     on_error = "quarantine" if any(spec.source.faults.on_error == "quarantine" for spec in found.values()) else "raise"

@@ -198,7 +198,7 @@ def test_endless_lane_without_documents_is_an_error(tmp_path, encoder):
     assert list(make(tmp_path / "empty.jsonl", encoder)) == []
     with pytest.raises(
         gm.ArgumentError,
-        match=r"lane 0 has no valid document with a token in its 1 shard of epoch 0 \(.*\): .* forever\. Remove these shards$",
+        match=r"no valid document with a token in its 1 shard of epoch 0 \(.*\): .* forever\. Remove these shards$",
     ):
         next(iter(make(tmp_path / "empty.jsonl", encoder, epochs=None)))
     (tmp_path / "other.jsonl").write_bytes(b'{"other": "field"}\n' * 3)

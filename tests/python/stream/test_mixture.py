@@ -36,18 +36,41 @@ def hash_of(seed):
     return max(1, mixed(mixed(0) ^ seed) >> 2) << 2
 
 
+def parts_of(weights):
+    """Weights as whole numbers, so that nothing is rounded but once, in the order of their names."""
+    names = sorted(name for name, weight in weights.items() if weight)
+    return {name: round(weights[name] / sum(weights.values()) * 2**48) for name in names}
+
+
 def turn(step, row, rows, weights, seed=None):
     """The rule as the docs have it: the source whose share holds u, of those in `weights`."""
     u = (step * PHI + multiplier(rows) * row % rows * ONE // rows + (0 if seed is None else hash_of(seed))) % ONE
-    names = sorted(name for name, weight in weights.items() if weight)
-    # As whole numbers, so that nothing is rounded but once.
-    parts = {name: round(weights[name] / sum(weights.values()) * 2**48) for name in names}
+    parts = parts_of(weights)
     left = u * sum(parts.values()) // ONE
-    for name in names:
-        if left < parts[name]:
+    for name, part in parts.items():
+        if left < part:
             return name
-        left -= parts[name]
+        left -= part
     raise AssertionError(u)
+
+
+def furthest_behind(weights, had, more):
+    """The rule of weights that count tokens or samples: `had` is what each source has, `more` what a full row has."""
+    parts = parts_of(weights)
+    total = sum(had[name] for name in parts) + more
+    return max(
+        parts, key=lambda name: (parts[name] * total - sum(parts.values()) * had[name], -list(parts).index(name))
+    )
+
+
+def divided(rows, weights):
+    """Rows divided by the weights, rounded at the borders."""
+    parts = parts_of(weights)
+    ends = [0, *itertools.accumulate(parts.values())]
+    borders = [(2 * end * rows + ends[-1]) // (2 * ends[-1]) for end in ends]
+    return dict.fromkeys(weights, 0) | {
+        name: after - before for name, (before, after) in zip(parts, itertools.pairwise(borders), strict=True)
+    }
 
 
 @pytest.fixture(scope="module")
@@ -102,21 +125,31 @@ def rows_of(dataset, steps):
     return [iter(lane) for lane in lanes]
 
 
-def mixed(dataset, steps, weights_at, seed=None):
-    """The batches of a mixture whose sources are exhausted one after another, from the streams of each alone."""
+def mixed(dataset, steps, weights_at, seed=None, units_of=None, more=0):
+    """The batches of a mixture whose sources are exhausted one after another, from the streams of each alone.
+
+    `units_of` says how many tokens or samples of a row count, if the rows do not.
+    """
     sources = {name: rows_of(source, steps) for name, source in dataset.sources.items()}
     following = {name: [next(lane, None) for lane in lanes] for name, lanes in sources.items()}
     rows = next(iter(dataset))["inputs"].shape[0]
+    counts = None
     for step in range(steps):
         batch = []
+        if units_of and (step == 0 or weights_at(step) != weights_at(step - 1)):
+            # Lane k begins as if the rows of the lanes before it were its own.
+            before = [divided(lane * rows // dataset.lanes, weights_at(step)) for lane in range(dataset.lanes)]
+            counts = [{name: more * of_lane[name] for name in sources} for of_lane in before]
         for row in range(rows):
             lane = row * dataset.lanes // rows
             weights = {name: weight for name, weight in weights_at(step).items() if following[name][lane] is not None}
             if not any(weights.values()):
                 batch.append(None)
                 continue
-            name = turn(step, row, rows, weights, seed)
+            name = furthest_behind(weights, counts[lane], more) if counts else turn(step, row, rows, weights, seed)
             batch.append(following[name][lane])
+            if counts:
+                counts[lane][name] += units_of(following[name][lane])
             following[name][lane] = next(sources[name][lane], None)
         padding = {name: np.zeros_like(array[0]) for name, array in next(iter(dataset)).items()}
         if all(row is None for row in batch):
@@ -194,6 +227,32 @@ def stage_weights(step):
 def test_stages_begin_at_their_steps(make):
     dataset = make(THREE, mixture={"stages": STAGES}, seed=3)
     assert_same_batches(itertools.islice(dataset, 25), mixed(dataset, 25, stage_weights, 3))
+
+
+def tokens_of(row):
+    return int((row["inputs_segmentation"] > 0).sum())
+
+
+@pytest.mark.parametrize("seed", [None, 7])
+@pytest.mark.parametrize(
+    ("weights_by", "arguments"),
+    [
+        ("tokens", {}),
+        ("tokens", {"max_segments": 1}),
+        ("tokens", {"packing": "best_fit"}),
+        ("tokens", {"packing": "pad", "truncation": "split"}),
+        ("tokens", {"packing": "pad", "sequence_length": 512}),
+        ("samples", {"packing": "pad"}),
+    ],
+)
+def test_row_is_of_the_source_that_is_furthest_behind(make, weights_by, arguments, seed):
+    options = {"seed": seed, "sequence_length": 64, **arguments}
+    units_of, more = (tokens_of, options["sequence_length"]) if weights_by == "tokens" else (lambda _: 1, 1)
+    dataset = make(THREE, mixture={"weights_by": weights_by, "stages": STAGES}, **options)
+    found = list(itertools.islice(dataset, 40))
+    assert_same_batches(found, list(mixed(dataset, 40, stage_weights, seed, units_of, more)))
+    finite = make(FINITE, mixture={"weights_by": weights_by}, **options)
+    assert_same_batches(finite, mixed(finite, 10_000, lambda _: weights_of(FINITE), seed, units_of, more))
 
 
 FINITE = {
@@ -274,7 +333,10 @@ def assert_is_part(found, whole):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("mixture", [{"stages": STAGES}, {}, {"on_exhausted": "stop"}])
+@pytest.mark.parametrize(
+    "mixture",
+    [{"stages": STAGES}, {}, {"on_exhausted": "stop"}, {"weights_by": "tokens"}, {"weights_by": "samples"}],
+)
 @pytest.mark.parametrize("packing", ["concat", "best_fit", "pad"])
 def test_stream_continues_on_any_hosts_with_any_threads(make, mixture, packing):
     sources = THREE if "stages" in mixture else FINITE
@@ -323,6 +385,28 @@ def test_future_may_change_and_the_past_may_not(make):
         iter(make({"web": THREE["web"], "code": {"shards": "c", "weight": 0.25}})).set_state(state)
     with pytest.raises(gm.StateError, match="sequence_length was 32 and is 16"):
         iter(make(before, sequence_length=16)).set_state(state)
+
+
+def test_future_of_weights_by_tokens_may_change(make):
+    def dataset(stages, weights_by="tokens"):
+        return make(THREE, mixture={"stages": stages, "weights_by": weights_by}, packing="pad", sequence_length=256)
+
+    iterator = iter(dataset([(0, {"web": 1, "code": 1}), (4, {"web": 1, "code": 3})]))
+    list(itertools.islice(iterator, 6))
+    state = iterator.get_state()
+    # A stage that begins where the state is, one later, and one whose weights are those of the stage before.
+    same = [(0, {"web": 2, "code": 2}), (4, {"web": 1, "code": 3})]
+    for stages in [
+        [*same, (6, {"books": 1, "code": 1})],
+        [*same, (8, {"books": 1, "code": 1})],
+        [*same, (5, {"web": 2, "code": 6}), (6, {"web": 3, "code": 9}), (7, {"books": 2, "code": 2, "web": 1})],
+    ]:
+        other = dataset(stages)
+        restored = iter(other)
+        restored.set_state(state)
+        assert_same_batches(itertools.islice(restored, 12), list(itertools.islice(other, 18))[6:])
+    with pytest.raises(gm.StateError, match="weights_by was tokens and is rows"):
+        iter(dataset(same, "rows")).set_state(state)
 
 
 def test_source_that_was_not_read_may_change(make):
@@ -486,7 +570,7 @@ def test_lanes_are_as_many_as_the_smallest_source_allows(make):
         (lambda: gm.Mixture({"a": gm.Source("x")}, stages=[(0, {"b": 1})]), "step 0 names 'b'"),
         (lambda: gm.Mixture({"a": gm.Source("x")}, stages=[(0, {"a": 1}), (0, {"a": 2})]), "expected rising steps"),
         (lambda: gm.Mixture({"a": gm.Source("x")}, stages=[0]), "pairs of a step and a dict"),
-        (lambda: gm.Mixture({"a": gm.Source("x", weight=1)}, weights_by="tokens"), "weights_by='tokens'"),
+        (lambda: gm.Mixture({"a": gm.Source("x", weight=1)}, weights_by="bytes"), "weights_by='bytes'"),
         (lambda: gm.Mixture({"a": gm.Source("x", weight=1)}, on_exhausted="x"), "on_exhausted='x'"),
     ],
 )

@@ -276,6 +276,9 @@ fn rows_with_tokens(steps: &[Vec<Vec<i32>>]) -> usize {
 
 /// What a restored run says of an error as well: of the bad records before its state it knows how many there were.
 fn without_last_entry(error: &str) -> &str {
+    if let Some((searched, _)) = error.split_once(" quarantined") {
+        return searched;
+    }
     let Some((judgement, _)) = error.split_once(" allows") else { return error };
     judgement.rsplit(": ").next().unwrap_or(error)
 }

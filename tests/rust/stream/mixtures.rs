@@ -5,7 +5,7 @@ use std::sync::Arc;
 use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::Delivered;
-use _core::spec::mixture::{Mixing, Mixture, OnExhausted, Source, Stage};
+use _core::spec::mixture::{Mixing, Mixture, OnExhausted, Source, Stage, Unit};
 use _core::spec::{HostSpec, StreamSpec};
 use _core::store::Shard;
 use proptest::prelude::*;
@@ -24,6 +24,7 @@ struct Mixed {
     cases: Vec<Case>,
     lanes: Index,
     stages: Vec<(u64, Vec<u64>)>,
+    unit: Unit,
     on_exhausted: OnExhausted,
     offset: u64,
 }
@@ -36,10 +37,11 @@ prop_compose! {
         on_exhausted in prop::sample::select(vec![
             OnExhausted::Continue, OnExhausted::Continue, OnExhausted::Stop, OnExhausted::Error,
         ]),
+        unit in prop::sample::select(vec![Unit::Rows, Unit::Tokens, Unit::Samples]),
         offset in any::<u64>(),
     ) -> Mixed {
         let cases = cases.into_iter().map(|(case, epochs)| Case { epochs, ..case }).collect();
-        Mixed { cases, lanes, stages, on_exhausted, offset }
+        Mixed { cases, lanes, stages, unit, on_exhausted, offset }
     }
 }
 
@@ -89,8 +91,14 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
         step += steps;
         stage
     });
-    let mixing =
-        Mixing { rows, offset: mixed.offset, stages: stages.collect(), on_exhausted: mixed.on_exhausted };
+    let mixing = Mixing {
+        rows,
+        offset: mixed.offset,
+        stages: stages.collect(),
+        unit: mixed.unit,
+        row_units: if mixed.unit == Unit::Tokens { first.length as u64 } else { 1 },
+        on_exhausted: mixed.on_exhausted,
+    };
     Mixture { sources, mixing: Some(mixing) }
 }
 
