@@ -74,6 +74,8 @@ class Folder:
             raise damaged_index(index, f"{', '.join(missing)} is missing or has the wrong type")
         if found["format"] not in FORMATS:
             raise damaged_index(index, f"its format is {found['format']!r}")
+        if found.get("steps", 1) < 1:
+            raise damaged_index(index, f"its steps are {found['steps']}")
         if found["sequence_length"] < 1:
             raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
         if found.get("complete") and not found.keys() >= {"totals", "parts"}:

@@ -101,9 +101,11 @@ def _described_sources(source: Source) -> list[tuple[str, object]]:
     """The shards that the rows come from, of a mixture those of each source."""
     if "mixture" not in source:
         return [("shards", ", ".join(source["shards"]))]
+    sources = source["mixture"].get("sources")
     return [
-        (f"source {name}", ", ".join(own["shards"]) if isinstance(own["shards"], list) else own["shards"])
-        for name, own in source["mixture"]["sources"].items()
+        (f"source {name}", ", ".join(map(str, shards)) if isinstance(shards, list) else shards)
+        for name, own in (sources.items() if isinstance(sources, dict) else ())
+        for shards in [own.get("shards") if isinstance(own, dict) else None]
     ]
 
 

@@ -206,7 +206,8 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
 def first_steps(iterator: PackedDatasetIterator, index: Index, parts: Sequence[Part]) -> Iterator[Element]:
     """The batches of an iterator, which is after some parts, up to the last step that is packed."""
     steps = index.get("steps")
-    return itertools.islice(iterator, steps and steps - sum(part["batches"] for part in parts))
+    left = steps and max(0, steps - sum(part["batches"] for part in parts))
+    return itertools.islice(iterator, left)
 
 
 def counts_of(stats: Mapping[str, Any], before: Mapping[str, Any] | None = None) -> Counts:

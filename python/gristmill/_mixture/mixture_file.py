@@ -244,8 +244,7 @@ def _advice(key: str, names: list[str], keys: Keys) -> str:
     if keys and keys[0] == "sources" and len(keys) == 2 and key in _stream_arguments():
         return "it is the same for all sources: put it at the top of the file"
     near = [_SYNONYMS[key]] if _SYNONYMS.get(key) in names else difflib.get_close_matches(key, names, 1)
-    expected = f"did you mean {near[0]!r}? " if near else ""
-    return f"{expected}Expected {', '.join(names)}"
+    return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
 
 
 def _stream_arguments() -> list[str]:

@@ -36,7 +36,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
       MissingExtraError: it is YAML, and PyYAML is not installed.
     """
     try:
-        text = path.read_bytes().decode()
+        text = path.read_bytes().decode("utf-8-sig")
     except OSError as error:
         raise GristmillError(f"cannot read the mixture file {str(path)!r}: {error.strerror}") from None
     except UnicodeDecodeError as error:

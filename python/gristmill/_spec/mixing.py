@@ -14,7 +14,7 @@ from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.lanes import lanes_of_host
 from gristmill._spec.spec import Spec
 from gristmill._util import checks
-from gristmill.errors import ArgumentError, ArgumentTypeError, MissingShardError
+from gristmill.errors import ArgumentError, ArgumentTypeError, MissingShardError, TemplateError
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -141,16 +141,20 @@ def _resolve_source(mixture: Mixture, name: str, given: Mapping[str, Any]) -> Sp
         own |= {"eos": None, "bos": False}
     try:
         return specs.resolve(own)
-    except (ArgumentError, ArgumentTypeError, MissingShardError) as error:
+    except (ArgumentError, ArgumentTypeError, MissingShardError, TemplateError) as error:
         raise type(error)(f"source {name!r}: {error}") from error
 
 
 def _check_common(given: Mapping[str, Any]) -> None:
-    """Checks that arguments that each source has of its own are not given for all.
+    """Checks the arguments that all sources share, and that none is given that each source has of its own.
 
     Raises:
-      ArgumentError: one is.
+      ArgumentError: one is, or a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
     """
+    for name, argument in ARGUMENTS.items():
+        if name not in SOURCE_ARGUMENTS:
+            argument.kind.check(name, given[name])
     for name in SOURCE_ARGUMENTS:
         default = ARGUMENTS[name].default
         if default is not REQUIRED and given[name] != default:

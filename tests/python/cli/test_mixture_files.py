@@ -89,6 +89,13 @@ def test_file_describes_the_stream_of_the_same_arguments(folder, write, monkeypa
     assert own.fingerprint == dataset.fingerprint
 
 
+def test_file_with_a_byte_order_mark_and_windows_lines_is_read(folder, write):
+    path = write()
+    expected = gm.PackedDataset.from_file(path).fingerprint
+    path.write_bytes(b"\xef\xbb\xbf" + path.read_bytes().replace(b"\n", b"\r\n"))
+    assert gm.PackedDataset.from_file(path).fingerprint == expected
+
+
 def test_stages_and_the_end_are_those_of_the_file(folder, write):
     stages = """
     [[stages]]
@@ -168,7 +175,14 @@ def test_yaml_without_its_library_is_refused(write, monkeypatch, capsys):
         (STREAM + "stages = [[0, { web = 1 }]]" + SOURCES, "[stages]: expected a table of keys and values"),
         (STREAM + "stages = [{ step = 0 }]" + SOURCES, "has no weights: expected step and weights"),
         (STREAM + "stages = [{ step = 0, weights = { wed = 1 } }]" + SOURCES, "stages: step 0 names 'wed'"),
-        (STREAM.replace("64", '"64"') + SOURCES, "sequence_length='64': expected an integer"),
+        (STREAM.replace("64", '"64"') + SOURCES, "error: sequence_length='64': expected an integer"),
+        (
+            STREAM
+            + SOURCES.replace('raw_content"\nkeep = "nlines > 0', "text")
+            + "sample = { kind = 'chat', template = 'no' }",
+            "source 'code': cannot read the template",
+        ),
+        (STREAM + SOURCES + "sample = { kind = 'chat', fim = {} }", "unknown key 'fim': expected one of kind, field, "),
         (STREAM.replace("model", "modell") + SOURCES, "no such file: "),
         (STREAM.replace('tokenizer = "model"', "") + SOURCES, "has no tokenizer"),
     ],
@@ -345,6 +359,31 @@ def test_moved_mixture_is_verified_with_its_file(folder, write, capsys, tmp_path
     tokenizer = ["--tokenizer", moved / "model"]
     assert checked(capsys, "verify", out, "--shards", moved / "mixture.toml", *tokenizer)[0] == 0
     assert "name its file" in fails(capsys, "verify", out, "--shards", moved / "web/*.gz", *tokenizer)
+
+
+@pytest.mark.parametrize(
+    ("change", "message"),
+    [
+        ({"mixture": {}}, "the source cannot be packed again with its arguments: its mixture is not one"),
+        ({"mixture": {"sources": {"web": 3}}}, "its mixture is not one"),
+        ({"mixture": {"sources": {"web": {"shards": 3}}}}, "the source 'web' has no weight"),
+        ({"steps": 0}, "index.json is damaged: its steps are 0"),
+        ({"steps": 1}, "the file holds 16 items, but the source has 8 there"),
+    ],
+)
+def test_damaged_index_of_a_mixture_is_told(folder, write, capsys, change, message):
+    out = folder / "out"
+    run_json(capsys, "pack", write(), "--output", out, "--steps", "4", "--rows-per-file", "16")
+    index = json.loads((out / "index.json").read_text())
+    mixture = change.pop("mixture", None)
+    if mixture is not None:
+        index["source"]["mixture"] = mixture
+    (out / "index.json").write_text(json.dumps({**index, **change}))
+    main.run(["verify", str(out), "--json"])
+    captured = capsys.readouterr()
+    assert message in captured.out + captured.err
+    assert main.run(["inspect", str(out)]) in (0, 1)
+    assert "Traceback" not in capsys.readouterr().err
 
 
 def test_endless_mixture_needs_a_number_of_steps(write, folder, capsys):

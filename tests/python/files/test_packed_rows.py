@@ -90,6 +90,19 @@ def test_rows_are_pickled_and_read_by_threads(tmp_path, pack):
     np.testing.assert_array_equal([row["inputs"] for row in found], [rows[number]["inputs"] for number in numbers])
 
 
+def test_failure_of_python_while_another_thread_parses_is_tried_again(tmp_path, pack, monkeypatch):
+    pack(tmp_path / "packed")
+    load, failures = np.load, iter(range(3))
+
+    def failing(*arguments, **named):
+        if next(failures, None) is not None:
+            raise SystemError("AST constructor recursion depth mismatch (before=84, after=83)")
+        return load(*arguments, **named)
+
+    monkeypatch.setattr(np, "load", failing)
+    assert gm.PackedRows(tmp_path / "packed")[0]["inputs"].shape == (128,)
+
+
 def test_repr_names_the_rows_and_not_their_place(tmp_path, pack):
     pack(tmp_path / "a")
     before = repr(gm.PackedRows(tmp_path / "a"))
