@@ -6,7 +6,7 @@ use pyo3::pybacked::PyBackedBytes;
 #[cfg(feature = "images")]
 mod decoding {
     use gristmill_images::{
-        Filter, Image, ImageModel as Model, ImagePlan, Markup, ModelError, Patches, Pillow, Scratch,
+        Alpha, Filter, Image, ImageModel as Model, ImagePlan, Markup, ModelError, Patches, Pillow, Scratch,
         Settings, Shape, Size,
     };
     use numpy::{IntoPyArray, PyArray3, PyArrayMethods};
@@ -70,6 +70,7 @@ mod decoding {
         max_pixels: Option<u32>,
         max_tiles: Option<u32>,
         tokens: Option<u32>,
+        alpha: Option<String>,
     }
 
     /// Height and width, grid, tokens, and tiles.
@@ -124,7 +125,7 @@ mod decoding {
             let model = &self.inner;
             Ok(guarded(py, || {
                 let plan = model.plan(gristmill_images::size(data).map_err(to_error)?).map_err(to_error)?;
-                let image = gristmill_images::decode(data, max_pixels).map_err(to_error)?;
+                let image = model.decode(data, max_pixels).map_err(to_error)?;
                 let mut values = vec![T::default(); model.pixels_len(&plan)];
                 write(model, &image, &plan, &mut values, &mut Scratch::default()).map_err(to_error)?;
                 Ok((values, plan))
@@ -146,6 +147,10 @@ mod decoding {
             if let Some(name) = self.resample {
                 let filter = Filter::ALL.into_iter().find(|(known, _)| *known == name);
                 set(&mut settings.filter, filter.map(|(_, filter)| filter));
+            }
+            if let Some(name) = self.alpha {
+                let alpha = Alpha::ALL.into_iter().find(|(known, _)| *known == name);
+                set(&mut settings.alpha, alpha.map(|(_, alpha)| alpha));
             }
             let size = self.size.map(|(height, width)| Size { width, height });
             let of_patches = [

@@ -2,18 +2,22 @@
 
 use gif::{ColorOutput, DecodeOptions, Decoder, DecodingError, MemoryLimit};
 
-use crate::{Error, Format, Size};
+use crate::{Alpha, Error, Format, Size};
 
 pub(crate) fn size(data: &[u8]) -> Result<Size, Error> {
     canvas(&mut open(data)?)
 }
 
-pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn decode(data: &[u8], alpha: Alpha) -> Result<Vec<u8>, Error> {
     let mut decoder = open(data)?;
     let size = canvas(&mut decoder)?;
-    let colors = table(decoder.palette().map_err(|error| damaged(&error))?);
+    let mut colors = table(decoder.palette().map_err(|error| damaged(&error))?);
     let Some(frame) = decoder.current_frame_info() else { return Err(no_frame()) };
     let [left, top, width] = [frame.left, frame.top, frame.width].map(usize::from);
+    if let Some(index) = frame.transparent {
+        let color = &mut colors[usize::from(index)];
+        *color = alpha.apply(*color, 0);
+    }
     let around = colors[usize::from(frame.transparent.unwrap_or(0))];
     let mut indices = vec![0; decoder.buffer_size()];
     decoder.read_into_buffer(&mut indices).map_err(|error| damaged(&error))?;

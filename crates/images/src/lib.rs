@@ -35,6 +35,32 @@ pub struct Size {
     pub height: u32,
 }
 
+/// What becomes of transparent pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Alpha {
+    /// The colour is kept, as by Pillow's `convert("RGB")`.
+    Drop,
+    /// The image is put on white, as transformers' processors do.
+    White,
+}
+
+impl Alpha {
+    /// The names of both.
+    pub const ALL: [(&'static str, Self); 2] = [("drop", Self::Drop), ("white", Self::White)];
+
+    /// The pixel that one with this alpha becomes; on white as by Pillow's `alpha_composite`.
+    fn apply(self, color: [u8; 3], alpha: u8) -> [u8; 3] {
+        if self == Self::Drop || alpha == 255 {
+            return color;
+        }
+        color.map(|value| {
+            let [value, alpha] = [value, alpha].map(u32::from);
+            let sum = 128 * (value * alpha + 255 * (255 - alpha)) + (1 << 14);
+            ((((sum >> 8) + sum) >> 8) >> 7) as u8
+        })
+    }
+}
+
 /// The formats that [`decode`] knows.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Format {
@@ -89,6 +115,11 @@ pub fn size(data: &[u8]) -> Result<Size, Error> {
 ///
 /// Nothing is decoded if the headers declare more than `max_pixels`; [`MAX_PIXELS`] is Pillow's limit.
 pub fn decode(data: &[u8], max_pixels: u64) -> Result<Image, Error> {
+    decode_with(data, max_pixels, Alpha::Drop)
+}
+
+/// Decodes an image to RGB, with a choice of what becomes of transparent pixels.
+pub fn decode_with(data: &[u8], max_pixels: u64, alpha: Alpha) -> Result<Image, Error> {
     let format = Format::of(data)?;
     let size = size_of(format, data)?;
     if u64::from(size.width) * u64::from(size.height) > max_pixels {
@@ -96,9 +127,9 @@ pub fn decode(data: &[u8], max_pixels: u64) -> Result<Image, Error> {
     }
     let pixels = match format {
         Format::Jpeg => jpeg::decode(data),
-        Format::Png => png::decode(data),
-        Format::WebP => webp::decode(data),
-        Format::Gif => gif::decode(data),
+        Format::Png => png::decode(data, alpha),
+        Format::WebP => webp::decode(data, alpha),
+        Format::Gif => gif::decode(data, alpha),
     }?;
     Ok(Image { size, pixels })
 }

@@ -5,7 +5,7 @@ use std::io::Cursor;
 
 use png::{BitDepth, ColorType, Decoder, Limits, Transformations};
 
-use crate::{Error, Format, Size, bytes_from};
+use crate::{Alpha, Error, Format, Size, bytes_from};
 
 /// The bytes that chunks beside the pixels may take.
 const CHUNKS: usize = 64 << 20;
@@ -23,7 +23,7 @@ pub(crate) fn size(data: &[u8]) -> Result<Size, Error> {
     }
 }
 
-pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn decode(data: &[u8], alpha: Alpha) -> Result<Vec<u8>, Error> {
     let mut decoder = Decoder::new_with_limits(Cursor::new(data), Limits { bytes: CHUNKS });
     decoder.set_transformations(Transformations::IDENTITY);
     decoder.set_ignore_text_chunk(true);
@@ -34,10 +34,10 @@ pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
     let output = reader.next_frame(&mut samples).map_err(|error| damaged(&error.to_string()))?;
     let width = output.width as usize;
     let lines = samples.chunks_exact(output.line_size);
-    let palette = reader.info().palette.as_deref();
+    let (palette, transparency) = (reader.info().palette.as_deref(), reader.info().trns.as_deref());
     let mut pixels = Vec::with_capacity(3 * width * output.height as usize);
     match (output.color_type, output.bit_depth) {
-        (ColorType::Rgb, BitDepth::Eight) => return Ok(samples),
+        (ColorType::Rgb, BitDepth::Eight) => pixels = samples,
         (ColorType::Grayscale, BitDepth::Sixteen) => pixels.extend(
             samples
                 .chunks_exact(2)
@@ -51,20 +51,44 @@ pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
             }
         }
         (ColorType::Indexed, depth) => {
-            let colors = table(palette.unwrap_or_default());
+            let mut colors = table(palette.unwrap_or_default());
+            for (color, &opacity) in colors.iter_mut().zip(transparency.unwrap_or_default()) {
+                *color = alpha.apply(*color, opacity);
+            }
             for line in lines {
                 unpack(line, width, depth, |index| pixels.extend(colors[usize::from(index)]));
             }
+            return Ok(pixels);
         }
         (color, depth) => {
             let step = depth as usize / 8;
             let kept = if color == ColorType::GrayscaleAlpha { [0, 0, 0] } else { [0, step, 2 * step] };
-            for sample in samples.chunks_exact(color.samples() * step) {
-                pixels.extend(kept.map(|offset| sample[offset]));
+            let size = color.samples() * step;
+            for sample in samples.chunks_exact(size) {
+                let opacity = if color == ColorType::Rgb { 255 } else { sample[size - step] };
+                pixels.extend(alpha.apply(kept.map(|offset| sample[offset]), opacity));
             }
         }
     }
+    if let (Some(transparency), Alpha::White) = (transparency, alpha) {
+        clear(&mut pixels, transparency);
+    }
     Ok(pixels)
+}
+
+/// Makes the pixels of the transparent colour white. As Pillow does, compares the low byte of its values with what the
+/// pixels have become, whatever the bits of a sample.
+fn clear(pixels: &mut [u8], transparency: &[u8]) {
+    let step = transparency.len() / if transparency.len() < 3 { 1 } else { 3 };
+    let low: Vec<u8> = transparency.chunks_exact(step.max(1)).map(|value| value[value.len() - 1]).collect();
+    let transparent = match *low {
+        [grey] => [grey; 3],
+        [red, green, blue, ..] => [red, green, blue],
+        _ => return,
+    };
+    for pixel in pixels.as_chunks_mut::<3>().0.iter_mut().filter(|pixel| **pixel == transparent) {
+        *pixel = [255; 3];
+    }
 }
 
 /// Calls `each` with every sample of a line of at most 8 bits a sample.

@@ -1,4 +1,4 @@
-//! WebP, lossy and lossless, by libwebp; the first frame of an animation. Of alpha, Pillow keeps the colour.
+//! WebP, lossy and lossless, by libwebp; the first frame of an animation.
 
 use std::mem::MaybeUninit;
 use std::ptr::{NonNull, null, null_mut};
@@ -6,31 +6,37 @@ use std::slice;
 
 use libwebp_sys::{
     VP8StatusCode, WebPAnimDecoder, WebPAnimDecoderDelete, WebPAnimDecoderGetInfo, WebPAnimDecoderGetNext,
-    WebPAnimDecoderNew, WebPAnimInfo, WebPData, WebPGetFeatures,
+    WebPAnimDecoderNew, WebPAnimInfo, WebPBitstreamFeatures, WebPData, WebPGetFeatures,
 };
 
-use crate::{Error, Format, Size, bytes_from};
+use crate::{Alpha, Error, Format, Size, bytes_from};
 
 pub(crate) fn size(data: &[u8]) -> Result<Size, Error> {
-    let mut features = MaybeUninit::uninit();
-    // SAFETY: `data` has the length that is stated, and libwebp fills `features` in or reports an error.
-    let features = unsafe {
-        match WebPGetFeatures(data.as_ptr(), data.len(), features.as_mut_ptr()) {
-            VP8StatusCode::VP8_STATUS_OK => features.assume_init(),
-            _ => return Err(damaged(data, "headers")),
-        }
-    };
+    let features = features(data)?;
     Size::new(Format::WebP, features.width.unsigned_abs(), features.height.unsigned_abs())
 }
 
-pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
+pub(crate) fn decode(data: &[u8], alpha: Alpha) -> Result<Vec<u8>, Error> {
+    let alpha = if features(data)?.has_alpha == 0 { Alpha::Drop } else { alpha };
     let decoder = FrameDecoder::new(data).ok_or_else(|| damaged(data, "chunks"))?;
     let canvas = decoder.first_frame().ok_or_else(|| damaged(data, "pixels"))?;
     let mut pixels = vec![0; canvas.len() / 4 * 3];
-    for (pixel, of_canvas) in pixels.chunks_exact_mut(3).zip(canvas.chunks_exact(4)) {
-        pixel.copy_from_slice(&of_canvas[..3]);
+    for (pixel, &[red, green, blue, opacity]) in pixels.as_chunks_mut().0.iter_mut().zip(canvas.as_chunks().0)
+    {
+        *pixel = alpha.apply([red, green, blue], opacity);
     }
     Ok(pixels)
+}
+
+fn features(data: &[u8]) -> Result<WebPBitstreamFeatures, Error> {
+    let mut features = MaybeUninit::uninit();
+    // SAFETY: `data` has the length that is stated, and libwebp fills `features` in or reports an error.
+    unsafe {
+        match WebPGetFeatures(data.as_ptr(), data.len(), features.as_mut_ptr()) {
+            VP8StatusCode::VP8_STATUS_OK => Ok(features.assume_init()),
+            _ => Err(damaged(data, "headers")),
+        }
+    }
 }
 
 /// libwebp's decoder of frames, which Pillow uses for still images too.

@@ -60,6 +60,8 @@ class ImageModel:
       max_pixels: of models of patches: the most pixels of a resized image.
       max_tiles: of models of tiles: the most tiles, without that of the whole image.
       tokens: of models of a fixed size, the tokens of an image; of tiles, the tokens of each. Without a name, 0.
+      alpha: `"drop"` (the default): transparent pixels keep their colour, as with Pillow's `convert("RGB")`.
+        `"white"`: the image is put on white, as transformers 5.24 and qwen_vl_utils do.
       pillow: 12 or 13: whose resize it is. Pillow 13.0 changed the order of its two passes for images whose height
         shrinks by more than twice what their width does.
 
@@ -83,9 +85,12 @@ class ImageModel:
     max_pixels: int | None = None
     max_tiles: int | None = None
     tokens: int | None = None
+    alpha: str | None = None
     pillow: int = 13
 
     def __post_init__(self) -> None:
+        if not _core.IMAGE_MODELS:  # this build leaves images out, and the core says so
+            _core.ImageModel(None, {}, 13)
         changes = self._changes()
         for name, value in changes.items():
             object.__setattr__(self, name, value)
@@ -100,7 +105,7 @@ class ImageModel:
         return {
             "size": _size(self.size),
             "shortest_edge": checks.optional_integer("shortest_edge", self.shortest_edge, 1, 1 << 14),
-            "resample": self.resample and checks.choice("resample", self.resample, _core.RESAMPLES),
+            "resample": None if self.resample is None else checks.choice("resample", self.resample, _core.RESAMPLES),
             "image_mean": _channels("image_mean", self.image_mean),
             "image_std": _channels("image_std", self.image_std),
             "patch_size": checks.optional_integer("patch_size", self.patch_size, 1, 1 << 10),
@@ -110,6 +115,7 @@ class ImageModel:
             "max_pixels": checks.optional_integer("max_pixels", self.max_pixels, 1, _PIXELS),
             "max_tiles": checks.optional_integer("max_tiles", self.max_tiles, 1, 64),
             "tokens": checks.optional_integer("tokens", self.tokens, 0, 1 << 20),
+            "alpha": None if self.alpha is None else checks.choice("alpha", self.alpha, ("drop", "white")),
         }
 
     def plan(self, height: int, width: int) -> ImagePlan:

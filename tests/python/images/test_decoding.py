@@ -50,10 +50,21 @@ def saved(image, image_format, **options):
 def assert_as_pillow(data):
     with Image.open(io.BytesIO(data)) as image:
         expected = np.asarray(image.convert("RGB"))
+        white = np.asarray(on_white(image))
     decoded = gm.decode_image(data)
     assert decoded.dtype == np.uint8
     assert gm.image_size(data) == (expected.shape[1], expected.shape[0])
     np.testing.assert_array_equal(decoded, expected)
+    same_size = gm.ImageModel(size=expected.shape[:2], alpha="white")
+    np.testing.assert_array_equal(same_size.pixels(data), white)
+
+
+def on_white(image):
+    """As transformers' PIL processors do it."""
+    if "A" not in image.getbands() and image.info.get("transparency") is None:
+        return image.convert("RGB")
+    background = Image.new("RGBA", image.size, (255, 255, 255, 255))
+    return Image.alpha_composite(background, image.convert("RGBA")).convert("RGB")
 
 
 @pytest.mark.parametrize(("width", "height"), SIZES)
@@ -116,7 +127,8 @@ def png(width, height, color, depth, interlaced, transparency):
     if color == 3:
         chunks.append((b"PLTE", generator.randbytes(3 * max(2, 2**depth * 3 // 4))))
     if transparency:
-        chunks.append((b"tRNS", {0: bytes(2), 2: bytes(6), 3: b"\x00\x80"}[color]))
+        grey = struct.pack(">H", generator.choice((0, 1, 255)))
+        chunks.append((b"tRNS", {0: grey, 2: grey * 3, 3: b"\x00\x80"}[color]))
     chunks += [(b"IDAT", zlib.compress(lines)), (b"IEND", b"")]
     return b"\x89PNG\r\n\x1a\n" + b"".join(
         struct.pack(">I", len(body)) + name + body + struct.pack(">I", zlib.crc32(name + body)) for name, body in chunks
@@ -211,6 +223,7 @@ def test_mutated_images_are_refused_or_decoded_as_pillow_does(kind):
         except gm.ImageError:
             continue
         assert decoded.shape[:2] == gm.image_size(data)[::-1]
+        assert_prepared(generator.choice(MODELS), data, decoded)
         try:
             with Image.open(io.BytesIO(data)) as image:
                 expected = np.asarray(image.convert("RGB"))
@@ -219,6 +232,30 @@ def test_mutated_images_are_refused_or_decoded_as_pillow_does(kind):
         # Damaged coefficients of a JPEG overflow, and differently without vector instructions.
         if not kind.startswith("JPEG"):
             np.testing.assert_array_equal(decoded, expected)
+
+
+MODELS = [
+    gm.ImageModel("qwen2-vl", max_pixels=50_000),
+    gm.ImageModel("clip", size=(20, 24)),
+    gm.ImageModel("llama4", size=28),
+    gm.ImageModel(size=(25, 31), resample="lanczos", alpha="white"),
+]
+
+
+def assert_prepared(model, data, decoded):
+    """The model takes the image, or refuses its aspect ratio; opaque pixels are those of Pillow's resize."""
+    height, width = decoded.shape[:2]
+    try:
+        plan = model.plan(height, width)
+    except gm.ImageError:
+        assert max(height, width) > 200 * min(height, width)
+        return
+    values = model.pixels(data, max_pixels=10**6)
+    if model.name == "qwen2-vl":
+        assert len(values) == 4 * plan.tokens
+    elif model.name is None and data.startswith(b"\xff\xd8"):
+        expected = Image.fromarray(decoded).resize((31, 25), Image.Resampling.LANCZOS)
+        np.testing.assert_array_equal(values, np.asarray(expected))
 
 
 def mutated(data, generator):

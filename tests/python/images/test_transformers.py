@@ -105,6 +105,18 @@ def test_sizes_of_qwen_are_rounded_as_transformers_rounds(height):
                 assert model.plan(height, width).size == smart_resize(height, width, factor, least, most)
 
 
+@pytest.mark.parametrize("mode", ["RGBA", "LA", "P", "L", "1"])
+def test_transparent_images_are_put_on_white(mode):
+    pixels = np.random.default_rng(0).integers(0, 256, (50, 60, 4), np.uint8)
+    image = Image.fromarray(pixels).convert(mode)
+    file = io.BytesIO()
+    image.save(file, "PNG", **({"transparency": 0} if mode in ("P", "L", "1") else {}))
+    with Image.open(file) as image:
+        expected = processor("siglip")(images=[image], return_tensors="np")["pixel_values"][0].transpose(1, 2, 0)
+    model = gm.ImageModel("siglip", alpha="white")
+    np.testing.assert_array_equal(model.pixels(file.getvalue(), dtype="float32"), expected)
+
+
 def test_settings_mean_what_they_mean_in_transformers():
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (300, 500, 3), np.uint8))
     mean, std = [0.1, 0.2, 0.3], [0.4, 0.5, 0.6]

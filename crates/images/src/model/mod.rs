@@ -10,7 +10,7 @@ pub use named::NAMES;
 use std::fmt::Display;
 use std::ops::RangeInclusive;
 
-use crate::{Filter, Pillow, Size};
+use crate::{Alpha, Error, Filter, Image, Pillow, Size};
 
 /// The longest side that is resized. Weights of longer ones would take more memory than their pixels.
 pub const LONGEST_SIDE: u32 = 1 << 24;
@@ -35,6 +35,8 @@ pub struct Settings {
     pub mean: [f64; 3],
     /// See `mean`.
     pub std: [f64; 3],
+    /// What becomes of transparent pixels.
+    pub alpha: Alpha,
     /// The strings around and in place of an image.
     pub markup: Markup,
 }
@@ -175,6 +177,11 @@ impl ImageModel {
     /// What makes the model.
     pub fn settings(&self) -> &Settings {
         &self.settings
+    }
+
+    /// Decodes an image as the model wants it.
+    pub fn decode(&self, data: &[u8], max_pixels: u64) -> Result<Image, Error> {
+        crate::decode_with(data, max_pixels, self.settings.alpha)
     }
 
     /// The most tiles of an image, with that of the whole image; 1 if the model has none.

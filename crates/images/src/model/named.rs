@@ -1,7 +1,7 @@
 //! The models that have names, with the settings of their checkpoints.
 
 use super::{Markup, Patches, Settings, Shape};
-use crate::{Filter, Size};
+use crate::{Alpha, Filter, Size};
 
 /// The names that [`ImageModel::named`](super::ImageModel::named) knows.
 pub const NAMES: [&str; 10] = [
@@ -39,7 +39,7 @@ pub(super) fn settings(name: &str) -> Option<Settings> {
         }
         _ => return None,
     };
-    Some(Settings { shape, filter, mean, std, markup })
+    Some(Settings { shape, filter, mean, std, alpha: Alpha::Drop, markup })
 }
 
 fn fixed(side: u32, shortest: Option<u32>, tokens: u32) -> Shape {
