@@ -32,7 +32,7 @@ fn patches_keep_the_aspect_ratio() {
 fn aspect_ratio_above_200_is_refused() {
     assert!(model("qwen2-vl").plan(size(1, 200)).is_ok());
     let error = model("qwen2-vl").plan(size(1, 201)).unwrap_err();
-    assert_eq!(error, ModelError::AspectRatio { size: size(1, 201) });
+    assert_eq!(error, ModelError::AspectRatio { size: size(1, 201), most: 200 });
     assert_eq!(error.to_string(), "expected an aspect ratio of at most 200, found 1 x 201");
 }
 
@@ -78,6 +78,18 @@ fn texts_repeat_the_token_of_the_image() {
         r#""<|image_start|>"*1 "<|patch|>"*144 "<|tile_x_separator|>"*1 "<|patch|>"*144 "<|tile_y_separator|>"*1 "<|image|>"*1 "<|patch|>"*144 "<|image_end|>"*1"#
     );
     assert_eq!(text("siglip", size(1, 1)), "");
+}
+
+#[test]
+fn sides_that_no_memory_holds_are_refused() {
+    let long = size(1 << 24, 1);
+    let error = model("gemma3").plan(size(1 + (1 << 24), 1)).unwrap_err();
+    assert_eq!(error.to_string(), "expected at most 16777216 columns and rows, found 16777217 x 1");
+    assert!(model("clip").plan(long).is_ok());
+    let shape = Shape::Fixed { size: size(1, 1), shortest: Some(1000), tokens: 0 };
+    let thousand =
+        ImageModel::new(Settings { shape, ..Settings::named("clip").unwrap() }, Pillow::V13).unwrap();
+    assert_eq!(thousand.plan(long), Err(ModelError::AspectRatio { size: long, most: 4_294_967 }));
 }
 
 #[test]

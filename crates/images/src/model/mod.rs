@@ -124,10 +124,12 @@ pub enum ModelError {
         found: String,
     },
     /// One side is too long next to the other.
-    #[error("expected an aspect ratio of at most {}, found {} x {}", size::MOST_ASPECT, size.width, size.height)]
+    #[error("expected an aspect ratio of at most {most}, found {} x {}", size.width, size.height)]
     AspectRatio {
         /// Columns and rows.
         size: Size,
+        /// The limit: of Qwen's models, or of what 32 bits can count.
+        most: u32,
     },
     /// One side is longer than [`LONGEST_SIDE`].
     #[error("expected at most {LONGEST_SIDE} columns and rows, found {} x {}", size.width, size.height)]
@@ -199,6 +201,9 @@ impl ImageModel {
         }
         let plan = ImagePlan { source, size: source, grid_thw: [0; 3], tokens: 0, patches: 0, tiles: [1, 1] };
         match self.settings.shape {
+            Shape::Fixed { shortest: Some(side), .. } if size::longer(source, side) > f64::from(u32::MAX) => {
+                Err(ModelError::AspectRatio { size: source, most: u32::MAX / side })
+            }
             Shape::Fixed { size, tokens, .. } => Ok(ImagePlan { size, tokens, ..plan }),
             Shape::Patches(patches) => {
                 let size = patches.size(source)?;
@@ -273,6 +278,7 @@ impl Settings {
 impl Shape {
     fn check(self) -> Result<(), ModelError> {
         const SIDES: RangeInclusive<u32> = 1..=1 << 14;
+        const TOKENS: RangeInclusive<u32> = 0..=1 << 20;
         let within = |name, value, range: RangeInclusive<u32>| {
             if range.contains(&value) {
                 return Ok(());
@@ -280,7 +286,8 @@ impl Shape {
             Err(setting(name, &format!("{} to {}", range.start(), range.end()), value))
         };
         match self {
-            Self::Fixed { size, shortest, .. } => {
+            Self::Fixed { size, shortest, tokens } => {
+                within("tokens", tokens, TOKENS)?;
                 within("size", size.width, SIDES)?;
                 within("size", size.height, SIDES)?;
                 // Transformers would pad with zeros.
@@ -300,7 +307,8 @@ impl Shape {
                     within("min_pixels", least, 1..=most)
                 })
             }
-            Self::Tiles { side, most, .. } => {
+            Self::Tiles { side, most, tokens } => {
+                within("tokens", tokens, TOKENS)?;
                 within("size", side, 1..=1 << 12)?;
                 within("max_tiles", most, 1..=64)
             }

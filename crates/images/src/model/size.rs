@@ -4,7 +4,7 @@ use super::{ModelError, Patches};
 use crate::{Size, Window};
 
 /// The aspect ratio above which Qwen's processors refuse an image.
-pub(super) const MOST_ASPECT: u32 = 200;
+const MOST_ASPECT: u32 = 200;
 
 impl Patches {
     /// The size of the resized image.
@@ -25,7 +25,7 @@ fn smart_resize(source: Size, factor: u32, least: u32, most: u32) -> Result<Size
     let [height, width, factor, least, most] =
         [source.height, source.width, factor, least, most].map(f64::from);
     if height.max(width) / height.min(width) > f64::from(MOST_ASPECT) {
-        return Err(ModelError::AspectRatio { size: source });
+        return Err(ModelError::AspectRatio { size: source, most: MOST_ASPECT });
     }
     let mut sides = [height, width].map(|side| (side / factor).round_ties_even() * factor);
     let pixels = sides[0] * sides[1];
@@ -39,13 +39,19 @@ fn smart_resize(source: Size, factor: u32, least: u32, most: u32) -> Result<Size
     Ok(Size { width: sides[1] as u32, height: sides[0] as u32 })
 }
 
+/// The longer side when the shorter one becomes `shortest`.
+pub(super) fn longer(source: Size, shortest: u32) -> f64 {
+    let (short, long) = (source.width.min(source.height), source.width.max(source.height));
+    f64::from(shortest) * f64::from(long) / f64::from(short)
+}
+
 /// The size whose shorter side is `shortest`, and the window of `size` in its middle.
 pub(super) fn centre(source: Size, shortest: u32, size: Size) -> (Size, Window) {
-    let other = |long: u32, short: u32| (f64::from(shortest) * f64::from(long) / f64::from(short)) as u32;
+    let longer = longer(source, shortest) as u32;
     let whole = if source.width <= source.height {
-        Size { width: shortest, height: other(source.height, source.width) }
+        Size { width: shortest, height: longer }
     } else {
-        Size { width: other(source.width, source.height), height: shortest }
+        Size { width: longer, height: shortest }
     };
     let window = Window { left: (whole.width - size.width) / 2, top: (whole.height - size.height) / 2, size };
     (whole, window)
