@@ -42,8 +42,8 @@ def compare(
       steps: of the stream that are measured, or fewer if it ends before.
 
     Returns:
-      `machine`, `versions`, `mixture` (the path), `steps`, `rounds`; `shares`, of each source the shares of rows that
-      were asked and given; and `by_threads`, of each number of threads the medians of the whole (`*`) and each source.
+      `machine`, `versions`, `mixture` (the path), `steps`, `rounds`; `shares`, of each source the shares that were
+      asked and given; and `by_threads`, of each number of threads the medians of the whole (`*`) and each source.
 
     Raises:
       GristmillError: a run failed.
@@ -137,7 +137,7 @@ def _threads(entry: Mapping[str, Any]) -> str:
 
 
 def _shares(shares: Mapping[str, Any]) -> str:
-    rows = [("source", "share of rows asked", "given")]
+    rows = [("source", "share asked", "given")]
     rows += [(name, f"{found['asked']:.4%}", f"{found['given']:.4%}") for name, found in shares.items()]
     return format_columns(rows, right=(1, 2))
 

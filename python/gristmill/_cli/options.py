@@ -189,7 +189,7 @@ def is_given(name: str) -> bool:
 
 def _names_mixture(values: Mapping[str, Any]) -> bool:
     """Whether a command got a mixture file."""
-    paths = [*(values.get("shards") or ()), values.get("mixture") or ""]
+    paths = [*(values.get("shards") or ()), *(values.get("paths") or ())]
     return any(map(syntax.is_mixture_file, paths))
 
 

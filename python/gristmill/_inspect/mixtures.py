@@ -52,6 +52,7 @@ def inspect(file: MixtureFile, dataset: PackedDataset) -> dict[str, Any]:
         "rows_per_step": spec.rows_per_step,
         "sequence_length": spec.rows.sequence_length,
         "ends": spec.ends,
+        "weights_by": spec.mixing.weights_by,
         "stages": stages,
         "sources": {
             name: {
@@ -74,6 +75,7 @@ def describe(found: dict[str, Any]) -> str:
         [
             ("mixture", f"{found['path']}, {end}"),
             ("a step", f"{rows}, in {counted(found['lanes'], 'lane')}"),
+            ("shares", f"of {found['weights_by']}"),
         ]
     )
     steps = [f"from step {stage['step']:,}" for stage in found["stages"]]

@@ -323,12 +323,12 @@ def _text(capsys, *arguments):
     return capsys.readouterr().out
 
 
-def test_interrupted_packing_of_a_mixture_resumes_to_the_same_bytes(folder, write, capsys, monkeypatch):
-    path = write(STREAM + SOURCES.replace("epochs = 2", "epochs = 1") + "epochs = 1\n")
-    whole, parts = folder / "whole", folder / "parts"
+def test_interrupted_packing_of_a_mixture_resumes_to_the_same_bytes(folder, write, capsys):
+    stream = 'weights_by = "tokens"\n' + STREAM
     for file_format in ("npy", "megatron"):
+        path = write(stream + SOURCES.replace("epochs = 2", "epochs = 1") + "epochs = 1\n")
         options = ["--format", file_format, "--rows-per-file", "16"]
-        one, other = folder / f"{whole}-{file_format}", folder / f"{parts}-{file_format}"
+        one, other = folder / f"whole-{file_format}", folder / f"parts-{file_format}"
         run_json(capsys, "pack", path, "--output", one, *options)
         run_json(capsys, "pack", path, "--output", other, *options)
         notes = sorted(other.glob("part-*.json"))
@@ -340,8 +340,8 @@ def test_interrupted_packing_of_a_mixture_resumes_to_the_same_bytes(folder, writ
             del index[key]
         (other / "index.json").write_text(json.dumps(index))
         # The order of the sources in the file does not matter.
-        web, code = (STREAM + SOURCES.replace("epochs = 2", "epochs = 1")).split("[sources.code]")
-        stream, web = web.split("[sources.web]")
+        web, code = SOURCES.replace("epochs = 2", "epochs = 1").split("[sources.code]")
+        web = web.removeprefix("\n[sources.web]")
         write(f"{stream}[sources.code]{code}epochs = 1\n[sources.web]{web}")
         assert run_json(capsys, "pack", path, "--output", other, *options)["parts_of_earlier_runs"] == 2
         for file in one.glob("part-*"):
@@ -425,8 +425,9 @@ def test_source_with_a_policy_that_changed_resumes(write, folder, capsys):
     assert checked(capsys, "verify", out)[0] == 0
 
 
-def test_row_of_a_mixture_is_located(folder, write, capsys):
-    path = write()
+@pytest.mark.parametrize("weights_by", ["rows", "tokens", "samples"])
+def test_row_of_a_mixture_is_located(folder, write, capsys, weights_by):
+    path = write(f'weights_by = "{weights_by}"\n{STREAM}{SOURCES}')
     dataset = gm.PackedDataset.from_file(path, source_arrays=True, provenance=True)
     iterator = iter(dataset)
     batches = [next(iterator) for _ in range(3)]
@@ -492,7 +493,7 @@ def test_bench_compares_a_mixture_with_its_sources(folder, write, capsys):
     text = _text(capsys, "bench", folder / "mixture.toml", "--threads", "1", "--rounds", "1", "--steps", "4")
     assert "code alone" in text
     assert main.run(["bench", str(folder / "mixture.toml"), "--latency"]) == 2
-    assert main.run(["bench", str(folder / "web/0.json.gz")]) == 2
+    assert main.run(["bench", "--steps", "3"]) == 2
 
 
 def test_arguments_of_sources_cannot_be_options(folder, write, capsys):

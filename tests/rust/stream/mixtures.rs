@@ -5,6 +5,8 @@ use std::sync::Arc;
 use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::Delivered;
+use _core::prepare::Prepare;
+use _core::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use _core::spec::mixture::{Mixing, Mixture, OnExhausted, Source, Stage, Unit};
 use _core::spec::{HostSpec, StreamSpec};
 use _core::store::Shard;
@@ -14,6 +16,8 @@ use proptest::test_runner::TestCaseResult;
 
 use crate::cases::{Case, Run, build, case, other_run};
 use crate::{Stream, divisor, padding, play_mixture, settings, without_last_entry};
+
+const SENTINELS: Sentinels = Sentinels { prefix: 1, middle: 2, suffix: 3 };
 
 /// Steps that are played: endless sources have no end.
 const STEPS: usize = 60;
@@ -27,6 +31,8 @@ struct Mixed {
     unit: Unit,
     on_exhausted: OnExhausted,
     offset: u64,
+    /// Whether documents of a source are cut.
+    fills: Vec<bool>,
 }
 
 prop_compose! {
@@ -39,9 +45,10 @@ prop_compose! {
         ]),
         unit in prop::sample::select(vec![Unit::Rows, Unit::Tokens, Unit::Samples]),
         offset in any::<u64>(),
+        fills in prop::collection::vec(any::<bool>(), 4),
     ) -> Mixed {
         let cases = cases.into_iter().map(|(case, epochs)| Case { epochs, ..case }).collect();
-        Mixed { cases, lanes, stages, unit, on_exhausted, offset }
+        Mixed { cases, lanes, stages, unit, on_exhausted, offset, fills }
     }
 }
 
@@ -71,7 +78,12 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
     let mut first_piece = 0;
     let sources = specs.into_iter().enumerate().map(|(number, mut spec)| {
         let sizes = spec.shards.iter().map(Shard::dealt_bytes).collect();
-        spec.plan = Plan::new(sizes, lanes, spec.shuffle.map(|shuffle| shuffle.seed));
+        let seed = spec.shuffle.map(|shuffle| shuffle.seed);
+        spec.plan = Plan::new(sizes, lanes, seed);
+        if mixed.fills[number] {
+            let fill = FillInTheMiddle::new(seed.unwrap_or(0), 0.7, 0.5, SENTINELS);
+            spec.prepare = Prepare::FillInTheMiddle(fill);
+        }
         let source = Source {
             name: format!("s{number}"),
             number: number as i32,
