@@ -21,7 +21,7 @@ from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.mixing import resolve
 from gristmill._spec.sharding import lanes_of_process
 from gristmill._spec.spec import Spec
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
@@ -340,6 +340,11 @@ def dataset_of(file: MixtureFile, arguments: Mapping[str, Any]) -> PackedDataset
     if not isinstance(tokenizer, Encoder):
         options = {} if special is None else {mixture_file.SPECIAL_TOKENS: special}
         tokenizer = Encoder.from_pretrained(checks.path("tokenizer", tokenizer), **options)
+    elif special not in (None, has := special_tokens_in_text_of(tokenizer)):
+        raise ArgumentError(
+            f"tokenizer=: {file.path} says special_tokens_in_text={special!r}, and the Encoder has {has!r}: pass the "
+            "path of its file, or make it alike"
+        )
     return PackedDataset(file.mixture(), tokenizer=tokenizer, **values)
 
 

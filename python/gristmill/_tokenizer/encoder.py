@@ -434,6 +434,12 @@ def _apply(path: Path, json_bytes: bytes, files: SiblingFiles, options: EncoderO
     return json.dumps(value).encode() if config_changes.add_tokens(value, files) else json_bytes, options
 
 
+def special_tokens_in_text_of(encoder: Encoder) -> str:
+    """The treatment of special tokens that are spelled out in a text."""
+    found: str = encoder._settings["special_tokens_in_text"]
+    return found
+
+
 def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
     """The encoder that `tokenizer=` means."""
     if isinstance(tokenizer, Encoder):

@@ -96,6 +96,45 @@ def test_file_with_a_byte_order_mark_and_windows_lines_is_read(folder, write):
     assert gm.PackedDataset.from_file(path).fingerprint == expected
 
 
+def test_encoder_that_differs_from_the_file_is_refused(folder, write):
+    path = write('special_tokens_in_text = "text"\n' + STREAM + SOURCES)
+    encoder = gm.Encoder.from_file(folder / "model")
+    with pytest.raises(gm.ArgumentError, match="says special_tokens_in_text='text', and the Encoder has 'id'"):
+        gm.PackedDataset.from_file(path, tokenizer=encoder)
+    encoder = gm.Encoder.from_file(folder / "model", special_tokens_in_text="text")
+    found = gm.PackedDataset.from_file(path, tokenizer=encoder)
+    assert found.fingerprint == gm.PackedDataset.from_file(path).fingerprint
+
+
+def test_folder_named_like_a_glob_is_a_folder(folder, write, tmp_path_factory, capsys):
+    moved = tmp_path_factory.mktemp("odd") / "[a]*"
+    path = write()
+    expected = gm.PackedDataset.from_file(path).fingerprint
+    folder.rename(moved)
+    assert gm.PackedDataset.from_file(moved / "mixture.toml").fingerprint == expected
+    out = moved / "out"
+    run_json(capsys, "pack", moved / "mixture.toml", "--output", out, "--steps", "2")
+    assert checked(capsys, "verify", out)[0] == 0
+
+
+@pytest.mark.parametrize("file_format", ["npy", "megatron"])
+def test_hosts_pack_their_lanes(folder, write, capsys, file_format):
+    path = write(STREAM + SOURCES.replace("epochs = 2", "epochs = 1") + "epochs = 1\n")
+    options = ["pack", path, "--format", file_format]
+    whole = run_json(capsys, *options, "--output", folder / "whole")
+    hosts = []
+    for host in range(2):
+        out = folder / f"host-{host}"
+        hosts.append(run_json(capsys, *options, "--output", out, "--shard-index", host, "--shard-count", 2))
+        assert checked(capsys, "verify", out)[0] == 0
+    for name in ("items", "tokens", "documents"):
+        assert sum(host[name] for host in hosts) == whole[name]
+    found = gm.PackedRows([folder / "host-0", folder / "host-1"])
+    rows = sorted(found[number]["inputs"].tolist() for number in range(len(found)))
+    expected = gm.PackedRows(folder / "whole")
+    assert rows == sorted(expected[number]["inputs"].tolist() for number in range(len(expected)))
+
+
 def test_stages_and_the_end_are_those_of_the_file(folder, write):
     stages = """
     [[stages]]
