@@ -11,6 +11,7 @@ pub mod batch;
 pub mod codec;
 pub mod error;
 pub mod format;
+pub mod image;
 pub mod lane;
 pub mod pack;
 pub mod pipeline;

@@ -14,7 +14,7 @@ from gristmill._core import __version__, build_info
 from gristmill._images.decoding import decode_image, image_size
 from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture, Source
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Text
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -60,6 +60,7 @@ __all__ = [
     "ImageError",
     "ImageModel",
     "ImagePlan",
+    "ImageText",
     "Manifest",
     "MissingExtraError",
     "MissingShardError",

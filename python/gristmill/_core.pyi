@@ -8,6 +8,7 @@ import numpy.typing as npt
 
 from gristmill._filter.compiler import Program, Steps
 from gristmill._prompts.reading import Reading
+from gristmill._sample.plans import ImageTextPlan
 from gristmill._spec.spec import Spec
 
 __all__ = [
@@ -82,7 +83,12 @@ def read_lane(lane: str, text: str) -> tuple[dict[str, dict[str, int]], str]: ..
 def is_source_name(name: str) -> bool: ...
 def inflate(path: str, size: int) -> int: ...
 def layout_fields(
-    layout: str, sequence_length: int, provenance_entries: int, has_mask: bool = False, source_arrays: bool = False
+    layout: str,
+    sequence_length: int,
+    provenance_entries: int,
+    has_mask: bool = False,
+    source_arrays: bool = False,
+    images: ImageTextPlan | None = None,
 ) -> list[Field]: ...
 def count_records(reading: Reading) -> int: ...
 def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
@@ -102,6 +108,12 @@ class Field:
 
 @final
 class ImageModel:
+    @property
+    def kind(self) -> str: ...
+    @property
+    def has_tokens(self) -> bool: ...
+    @property
+    def markup(self) -> list[str]: ...
     def __new__(cls, name: str | None, changes: dict[str, Any], pillow: int) -> ImageModel: ...
     def plan(self, height: int, width: int) -> tuple[tuple[int, int], list[int], int, list[int]]: ...
     def pixels(

@@ -18,16 +18,18 @@
 //! - Lanes write disjoint rows and disjoint reports, each through its only [`LaneWriter`].
 //! - A lane's last access to a slot is its decrement of `missing`, with Release. The consumer reads zero with Acquire,
 //!   so it sees all rows and reports, and no lane returns to the slot before `taken` advances.
+//! - A lane may [lend](LaneWriter::lend) parts of its rows that do not overlap, for other threads to write them. Until all
+//!   are returned it neither writes nor publishes; that they are it sees with Acquire.
 //!
 //! Nothing here blocks a lane: [`LaneWriter::has_room`] says whether it may write, and the caller decides what to do
 //! meanwhile. The consumer can park in [`Consumer::wait`]; the lane that fills the awaited slot wakes it.
 
 use std::marker::PhantomData;
-use std::ops::Deref;
+use std::ops::{Deref, Range};
 use std::time::Duration;
 
 use super::buffers::Buffer;
-use super::schema::{BatchSchema, Element, Field};
+use super::schema::{BatchSchema, DType, Element, Field};
 use crate::sync::{Arc, AtomicU64, AtomicUsize, Condvar, Mutex, Ordering, UnsafeCell, wait_timeout};
 
 /// A value on a cache line of its own, against false sharing.
@@ -108,6 +110,7 @@ pub fn ring<R: Send>(
         rows: schema.rows() / lanes,
         step: first_step + u64::from(lane < already_delivered),
         open_until: first_step + count,
+        lent: None,
     });
     (Consumer { ring: Arc::clone(&ring), step: first_step }, writers.collect())
 }
@@ -120,6 +123,8 @@ pub struct LaneWriter<R> {
     step: u64,
     /// Steps below this one may be written; refreshed from `taken` only when it is reached.
     open_until: u64,
+    /// What parts of the current step's rows were lent with, until they are returned.
+    lent: Option<Arc<Lease<R>>>,
 }
 
 impl<R> LaneWriter<R> {
@@ -131,6 +136,11 @@ impl<R> LaneWriter<R> {
     /// Rows of this lane in a step.
     pub fn rows(&self) -> usize {
         self.rows
+    }
+
+    /// The fields of a step.
+    pub fn schema(&self) -> &BatchSchema {
+        &self.ring.schema
     }
 
     /// Whether the slot of [`step`](Self::step) is open to this lane.
@@ -146,15 +156,51 @@ impl<R> LaneWriter<R> {
     ///
     /// # Panics
     ///
-    /// If there is no room, or no such row.
+    /// If there is no room, no such row, or a part of a row is lent.
     pub fn row(&mut self, row: usize) -> RowMut<'_> {
-        assert!(self.step < self.open_until && row < self.rows);
+        assert!(self.step < self.open_until && row < self.rows && !self.is_lent());
         RowMut {
             buffer: self.buffer(),
             schema: &self.ring.schema,
             row: self.lane * self.rows + row,
             lane: PhantomData,
         }
+    }
+
+    /// Lends parts of the current step's rows, each a row and a range of the elements of one field, for any threads to
+    /// write. The lane can write and publish again once all of them are dropped.
+    ///
+    /// # Panics
+    ///
+    /// If there is no room, parts are lent already, or these are not in order, overlap, or are no parts of the rows.
+    pub fn lend(&mut self, field: usize, parts: &[(usize, Range<usize>)]) -> Vec<LentPart<R>> {
+        assert!(self.step < self.open_until && !self.is_lent());
+        let field = &self.ring.schema.fields()[field];
+        let (size, length) = (field.dtype.size(), field.row_len());
+        let mut end = 0;
+        for (row, range) in parts {
+            assert!(*row < self.rows && range.start <= range.end && range.end <= length);
+            assert!(end <= row * length + range.start, "parts in order that do not overlap");
+            end = row * length + range.end;
+        }
+        let lease = Arc::new(Lease { _ring: Arc::clone(&self.ring) });
+        let (buffer, first_row) = (self.buffer(), self.lane * self.rows);
+        let lend = |(row, range): &(usize, Range<usize>)| LentPart {
+            // SAFETY: in bounds by the schema, for which the buffer has room.
+            first: unsafe { buffer.add(field.row_offset(first_row + row) + range.start * size) },
+            length: range.len(),
+            dtype: field.dtype,
+            _lease: Arc::clone(&lease),
+        };
+        let parts = parts.iter().map(lend).collect();
+        self.lent = Some(lease);
+        parts
+    }
+
+    /// Whether a part of a row is lent.
+    fn is_lent(&mut self) -> bool {
+        self.lent.take_if(|lease| Arc::get_mut(lease).is_some());
+        self.lent.is_some()
     }
 
     /// The current step's buffer. Only this lane's own part of it may be accessed, and only while there is room.
@@ -168,9 +214,9 @@ impl<R> LaneWriter<R> {
     ///
     /// # Panics
     ///
-    /// If there is no room.
+    /// If there is no room, or a part of a row is lent.
     pub fn publish(&mut self, report: R) {
-        assert!(self.step < self.open_until);
+        assert!(self.step < self.open_until && !self.is_lent());
         let slot = self.ring.slot(self.step);
         // SAFETY: the slot is open to this lane, which alone accesses this report.
         slot.reports[self.lane].with_mut(|cell| unsafe { *cell = Some(report) });
@@ -180,6 +226,48 @@ impl<R> LaneWriter<R> {
             drop(self.ring.parked.lock());
             self.ring.filled.notify_one();
         }
+    }
+}
+
+/// Held by all parts that were lent together, and by the lane until they are returned.
+struct Lease<R> {
+    /// The memory stays as long as a part of it is lent.
+    _ring: Arc<Ring<R>>,
+}
+
+/// A part of a lane's row, lent to be written by any thread.
+pub struct LentPart<R> {
+    first: *mut u8,
+    length: usize,
+    dtype: DType,
+    _lease: Arc<Lease<R>>,
+}
+
+// SAFETY: the part is memory that nobody else accesses while this exists, and nothing in it is bound to a thread.
+unsafe impl<R: Send> Send for LentPart<R> {}
+
+impl<R> LentPart<R> {
+    /// The type of the elements.
+    pub fn dtype(&self) -> DType {
+        self.dtype
+    }
+
+    /// The elements, which hold stale data.
+    ///
+    /// # Panics
+    ///
+    /// If they have another type.
+    pub fn elements<E: Element>(&mut self) -> &mut [E] {
+        assert!(E::DTYPE == self.dtype, "the elements are {:?}", self.dtype);
+        // SAFETY: in bounds and aligned, as those of `FieldMut`. The lane neither writes nor publishes while this exists,
+        // parts of one lane do not overlap, and rows of lanes are disjoint.
+        unsafe { std::slice::from_raw_parts_mut(self.first.cast(), self.length) }
+    }
+}
+
+impl<R> std::fmt::Debug for LentPart<R> {
+    fn fmt(&self, f: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        write!(f, "LentPart({} elements)", self.length)
     }
 }
 

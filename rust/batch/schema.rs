@@ -123,12 +123,33 @@ pub enum Content {
     Source,
     /// The weight of that source in the row's step.
     Weight,
+    /// The index of each token in its segment on three axes, of which those of an image's tokens are its frames, rows and
+    /// columns.
+    RotaryPosition,
+    /// The pixels of the row's images.
+    Pixels,
+    /// 1 for each image.
+    ImageMask,
+    /// The frames, rows and columns of patches of each image.
+    ImageGrid,
+    /// The number of each image's segment.
+    ImageSegment,
+    /// The index in the row of each image's first token.
+    ImageIndex,
 }
 
 impl Content {
     /// Whether a row has one element for each of its tokens, and padding where it has none.
     pub fn is_per_token(self) -> bool {
-        !matches!(self, Self::Provenance | Self::Source | Self::Weight)
+        !matches!(self, Self::Provenance | Self::Source | Self::Weight) && !self.is_per_image()
+    }
+
+    /// Whether a row has some elements for each of its images, and padding after them.
+    pub fn is_per_image(self) -> bool {
+        matches!(
+            self,
+            Self::Pixels | Self::ImageMask | Self::ImageGrid | Self::ImageSegment | Self::ImageIndex
+        )
     }
 
     /// Its name in Python.
@@ -145,6 +166,12 @@ impl Content {
             Self::Provenance => "provenance",
             Self::Source => "source",
             Self::Weight => "weight",
+            Self::RotaryPosition => "rotary_position",
+            Self::Pixels => "pixels",
+            Self::ImageMask => "image_mask",
+            Self::ImageGrid => "image_grid",
+            Self::ImageSegment => "image_segment",
+            Self::ImageIndex => "image_index",
         }
     }
 }

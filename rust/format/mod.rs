@@ -33,7 +33,7 @@ use crate::error::{Error, ShardError};
 pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
 pub use options::ReadOptions;
 pub use path::{Path, Step};
-pub use projection::{Projection, Scratch};
+pub use projection::{IMAGES_KEY, ImageParts, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
 

@@ -12,6 +12,42 @@ pub struct Projection {
     paths: Vec<Path>,
     /// The paths in JSON.
     selector: jsonl::Selector,
+    images: Option<ImageParts>,
+}
+
+/// Width and height of an image that begins with some bytes. The error says what was expected and found.
+pub type SizeOf = fn(&[u8]) -> Result<(u32, u32), String>;
+
+/// The members of a group in a tar that are images: see [`IMAGES_KEY`].
+#[derive(Debug, Clone)]
+pub struct ImageParts {
+    /// Their extensions. One without a dot stands for all that end in it: `jpg` also for `0.jpg`.
+    pub extensions: Vec<String>,
+    /// What finds their sizes.
+    pub size: SizeOf,
+}
+
+/// The key under which a record of a tar lists its images, if they are wanted: for each the member that it is in, the offset
+/// in the shard and the number of its bytes, and `width` and `height`, or why these are not known as `error`. No extension
+/// can have a slash.
+pub const IMAGES_KEY: &str = "/images";
+
+impl PartialEq for ImageParts {
+    fn eq(&self, other: &Self) -> bool {
+        self.extensions == other.extensions
+    }
+}
+
+impl Eq for ImageParts {}
+
+impl ImageParts {
+    /// Whether a member with this extension is wanted.
+    pub(super) fn contain(&self, extension: &str) -> bool {
+        let last = extension.rsplit('.').next().unwrap_or_default();
+        self.extensions
+            .iter()
+            .any(|wanted| wanted == extension || !wanted.contains('.') && wanted.eq_ignore_ascii_case(last))
+    }
 }
 
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -46,13 +82,25 @@ impl Projection {
     }
 
     fn new(columns: Columns) -> Self {
-        Self { columns, paths: Vec::new(), selector: jsonl::Selector::default() }
+        Self { columns, paths: Vec::new(), selector: jsonl::Selector::default(), images: None }
     }
 
     /// Also the values of some paths, each of which leads to one value.
     #[must_use]
     pub fn with_paths(self, paths: Vec<Path>) -> Self {
         Self { selector: jsonl::Selector::new(&paths), paths, ..self }
+    }
+
+    /// Also the images of groups in tars, listed under [`IMAGES_KEY`]. Shards of other formats are errors, and so are
+    /// compressed tars: images are read again later.
+    #[must_use]
+    pub fn with_images(self, images: ImageParts) -> Self {
+        Self { images: Some(images), ..self }
+    }
+
+    /// The images that are wanted.
+    pub(super) fn images(&self) -> Option<&ImageParts> {
+        self.images.as_ref()
     }
 
     /// The paths of the values that are wanted beside the text.

@@ -108,6 +108,13 @@ impl RecordReader {
         let lost = |reason| lost(name, reason);
         let (codec, format) = sniff(&mut *source, &shard.path).map_err(lost)?;
         let limit = options.max_document_bytes;
+        if options.projection.images().is_some() && (codec, format) != (Codec::None, Format::Tar) {
+            return Err(Error::Argument(format!(
+                "{}: expected a tar that is not compressed, found {format:?} with codec {codec:?}: images are read again \
+                 when their row is filled; write the shard as one",
+                shard.path
+            )));
+        }
         let records = match (format, &shard.piece) {
             (Format::Jsonl, None) => {
                 Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit))

@@ -48,8 +48,9 @@ pub struct Admission {
 struct Samples {
     entries: std::vec::IntoIter<SampleEntry>,
     ids: Arc<IdBuffer>,
-    /// Index of the first id of the next document.
+    /// Index of the first id of the next document, and of its first image.
     first_id: usize,
+    first_image: usize,
     end: ReadEnd,
 }
 
@@ -88,17 +89,19 @@ impl Admission {
     /// Adds the lane's next samples, once all that was added before has been [passed on](Self::next_block).
     pub fn add(&mut self, samples: SampleBlock) {
         let SampleBlock { entries, ids, end } = samples;
-        self.samples = Some(Samples { entries: entries.into_iter(), ids: Arc::new(ids), first_id: 0, end });
+        let (entries, ids) = (entries.into_iter(), Arc::new(ids));
+        self.samples = Some(Samples { entries, ids, first_id: 0, first_image: 0, end });
     }
 
     /// The next block, up to the end of a window or of the samples that were added. None if more samples must be added.
     pub fn next_block(&mut self) -> Option<Block> {
         let mut samples = self.samples.take()?;
-        let mut block =
-            Block { ids: Arc::clone(&samples.ids), first_id: samples.first_id, ..Block::default() };
+        let (first_id, first_image) = (samples.first_id, samples.first_image);
+        let mut block = Block { ids: Arc::clone(&samples.ids), first_id, first_image, ..Block::default() };
         for entry in samples.entries.by_ref() {
             if let SampleEntry::Document { document, .. } = &entry {
                 samples.first_id += document.tokens;
+                samples.first_image += document.images as usize;
             }
             match self.admit(entry, &mut block) {
                 Ok(false) => {}

@@ -137,6 +137,8 @@ pub struct Block {
     pub ids: Arc<IdBuffer>,
     /// Index of the first document's first id.
     pub first_id: usize,
+    /// Index of its first image.
+    pub first_image: usize,
     /// The quarantined records.
     pub quarantined: QuarantineLog,
     /// The number of filtered records.
@@ -152,6 +154,8 @@ pub struct Document {
     pub position: RecordPosition,
     /// The index in the manifest of its shard.
     pub shard: u32,
+    /// Number of its images.
+    pub images: u32,
     /// Bytes of UTF-8 text.
     pub text_bytes: usize,
     /// Number of its ids.

@@ -56,6 +56,12 @@ pub struct Totals {
     pub filtered: u64,
     /// Delivered tokens that a mask selects; 0 where there are no masks.
     pub trained: u64,
+    /// Images of the lane's rows.
+    pub images: u64,
+    /// Tokens of those images.
+    pub image_tokens: u64,
+    /// Delivered documents that are not trained on, because one of their images cannot be decoded.
+    pub undecodable: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -86,7 +92,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 19] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 22] {
         let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -108,6 +114,9 @@ impl Cursor {
             ("trained", &mut totals.trained),
             ("tokenless", tokenless),
             ("in_stage", in_stage),
+            ("images", &mut totals.images),
+            ("image_tokens", &mut totals.image_tokens),
+            ("undecodable", &mut totals.undecodable),
         ]
     }
 
@@ -176,5 +185,8 @@ impl std::ops::AddAssign for Totals {
         self.lost_shards = self.lost_shards.saturating_add(other.lost_shards);
         self.filtered = self.filtered.saturating_add(other.filtered);
         self.trained = self.trained.saturating_add(other.trained);
+        self.images = self.images.saturating_add(other.images);
+        self.image_tokens = self.image_tokens.saturating_add(other.image_tokens);
+        self.undecodable = self.undecodable.saturating_add(other.undecodable);
     }
 }

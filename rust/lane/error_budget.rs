@@ -139,6 +139,35 @@ impl ErrorBudget {
     }
 }
 
+/// An error if more samples have images that cannot be decoded than the rate of bad records allows; `is_end`: however few
+/// there are. They are found once the samples are delivered, so that they are counted apart from bad records.
+pub fn judge_undecodable(
+    spec: &StreamSpec,
+    lane: usize,
+    totals: &Totals,
+    last: Option<&ShardError>,
+    is_end: bool,
+) -> Result<()> {
+    let Totals { undecodable, documents, .. } = *totals;
+    let OnError::Quarantine { max_error_rate } = spec.on_error else {
+        return last.map_or(Ok(()), |error| Err(Error::Shard(error.clone())));
+    };
+    let can_judge = is_end || documents >= RECORDS_TO_JUDGE || max_error_rate == 0.0;
+    if !can_judge || is_within(undecodable as f64, documents as f64, max_error_rate) {
+        return Ok(());
+    }
+    let named = last.map(|error| format!("; the last one: {error}")).unwrap_or_default();
+    let reason = format!(
+        "{undecodable} of the {documents} samples that lane {lane} has delivered so far have an image that cannot be \
+         decoded, more than max_error_rate={max_error_rate} allows{named}. Resume from the last saved state, or with the same \
+         command, with a higher max_error_rate=; or remove these records and start over"
+    );
+    Err(match last {
+        Some(error) => Error::Shard(ShardError { reason, ..error.clone() }),
+        None => Error::Argument(reason),
+    })
+}
+
 /// Whether a share is at most a rate. A quotient is rounded as the rate was: 29 of 100 are 0.29, and 0.29 of 100 are less
 /// than 29.
 fn is_within(part: f64, whole: f64, rate: f64) -> bool {

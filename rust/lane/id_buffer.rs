@@ -6,6 +6,8 @@
 use std::ops::{Deref, DerefMut};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use crate::image::Image;
+
 /// The most ids whose memory is kept: those of a block of the largest size, but not those of one enormous document.
 const MOST_KEPT: usize = 1 << 20;
 
@@ -22,6 +24,8 @@ pub struct IdBuffer {
     ids: Vec<u32>,
     /// Of samples with a mask: for each id whether it is trained on. Else empty.
     pub trained: Vec<bool>,
+    /// The images of all samples, in order.
+    pub images: Vec<Image>,
     pool: Option<Arc<IdPool>>,
 }
 
@@ -34,7 +38,8 @@ impl IdPool {
     /// An empty list, with memory from the pool if it has any.
     pub fn take(self: &Arc<Self>) -> IdBuffer {
         let ids = self.free.lock().unwrap_or_else(PoisonError::into_inner).pop();
-        IdBuffer { ids: ids.unwrap_or_default(), trained: Vec::new(), pool: Some(Arc::clone(self)) }
+        let (ids, pool) = (ids.unwrap_or_default(), Some(Arc::clone(self)));
+        IdBuffer { ids, trained: Vec::new(), images: Vec::new(), pool }
     }
 }
 

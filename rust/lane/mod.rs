@@ -4,7 +4,7 @@ pub mod admission;
 pub mod assignment;
 pub mod block;
 pub mod cursor;
-mod error_budget;
+pub mod error_budget;
 pub mod id_buffer;
 pub mod joined_shard;
 pub mod reader;

@@ -19,6 +19,7 @@ mod concat;
 #[cfg(test)]
 mod faults_tests;
 mod pad;
+pub mod pixels;
 pub mod placement;
 pub mod queue;
 pub mod report;
@@ -32,8 +33,9 @@ mod window;
 use std::sync::Arc;
 
 use crate::batch::ring::LaneWriter;
-use crate::error::Error;
+use crate::error::{Error, ShardError};
 use crate::lane::cursor::Cursor;
+use crate::pack::pixels::{PixelFault, PixelTask, PlacedImage, Undecodable};
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
 use crate::spec::Packing;
@@ -48,6 +50,8 @@ pub enum Pause {
     Starved(usize),
     /// The consumer must take a batch first.
     NoRoom,
+    /// The [pixels](Packer::lend_pixels) of the step must be written first.
+    Pixels,
     /// The lane failed: nothing more will follow.
     Stopped,
 }
@@ -72,6 +76,8 @@ pub struct Packer {
     ended: Vec<bool>,
     /// The stage of the mixture that the cursors count in: that of the last row.
     stage: usize,
+    /// Samples of the step that have an image which cannot be decoded.
+    undecodable: Vec<ShardError>,
 }
 
 /// What is done next.
@@ -97,6 +103,7 @@ impl Packer {
             ended: mixture.ended(cursors),
             stage: mixture.stage(writer.step().saturating_sub(1)),
             step: StepWriter::new(mixture, writer),
+            undecodable: Vec::new(),
             mixture: Arc::clone(mixture),
         }
     }
@@ -117,20 +124,63 @@ impl Packer {
             if !self.step.has_room() {
                 return Pause::NoRoom;
             }
-            let is_starved = match self.phase {
+            let pause = match self.phase {
                 Phase::Choose => self.choose(documents),
-                Phase::Fill(source) => self.fill(source, documents),
-                Phase::Settle(source) => self.settle(source, documents),
+                Phase::Fill(source) => self.fill(source, documents).map(Pause::Starved),
+                Phase::Settle(source) => self.settle(source, documents).map(Pause::Starved),
                 Phase::Stopped => None,
             };
-            if let Some(source) = is_starved {
-                return Pause::Starved(source);
+            if let Some(pause) = pause {
+                return pause;
             }
         }
     }
 
-    /// Returns a source if it lacks blocks, like the two below.
-    fn choose(&mut self, documents: &mut [DocumentQueue]) -> Option<usize> {
+    /// Whether pixels of the step were lent.
+    pub fn has_lent_pixels(&self) -> bool {
+        self.step.has_lent_pixels()
+    }
+
+    /// The pixels of the step, to be written on any threads: the lane [pauses](Pause::Pixels) for them.
+    pub fn lend_pixels(&mut self) -> Vec<PixelTask> {
+        self.step.lend_pixels()
+    }
+
+    /// All pixels that were lent are written and returned, but for those of damaged images, which are zeros. Their samples
+    /// are not trained on; or the lane stops.
+    pub fn pixels_written(&mut self, mut damaged: Vec<Undecodable>, documents: &mut [DocumentQueue]) {
+        self.step.pixels_written();
+        damaged.sort_by_key(|image| image.index);
+        let mut last = None;
+        for Undecodable { index, fault } in damaged {
+            let reason = match fault {
+                PixelFault::Damaged(reason) => reason,
+                PixelFault::Unreadable(error) => return self.stop(error, documents),
+            };
+            let Some(image) = self.step.image(index) else { continue };
+            let PlacedImage { source, document, number, file, trained, .. } = *image;
+            // Once for each sample, however many of its images are damaged.
+            if last.replace((source, document.position)) == Some((source, document.position)) {
+                continue;
+            }
+            let shard = &self.mixture.sources[source].stream.shards[document.shard as usize];
+            let error = document.position.error(
+                shard,
+                format!("image {number} of the record, at byte {}, cannot be decoded: {reason}", file.offset),
+            );
+            self.step.untrain(index);
+            self.undecodable.push(error.clone());
+            if let Err(error) = documents[source].count_undecodable(trained, error) {
+                return self.stop(error, documents);
+            }
+        }
+    }
+
+    /// Why the lane pauses: a source lacks blocks, or pixels are to be written.
+    fn choose(&mut self, documents: &mut [DocumentQueue]) -> Option<Pause> {
+        if self.step.is_full() && self.step.awaits_pixels() {
+            return Some(Pause::Pixels);
+        }
         let (step, row) = self.step.next_row();
         let stage = self.mixture.stage(step);
         // A state between two stages has the counts of the first one, as its future may be edited.
@@ -139,7 +189,12 @@ impl Packer {
         let number = RowNumber { step, first: self.first_row, row: row as u64 };
         let source = match self.mixture.turn(number, &self.ended, in_stage) {
             Turn::Source(source) => source,
+            Turn::Ended if self.step.awaits_pixels() => return Some(Pause::Pixels),
             Turn::Ended => {
+                if let Err(error) = documents.iter().try_for_each(|queue| queue.judge_undecodable(true)) {
+                    self.stop(error, documents);
+                    return None;
+                }
                 let rows = if self.step.close() { Rows::Padding } else { Rows::Tokens { more: false } };
                 self.publish(rows, documents);
                 return None;
@@ -150,7 +205,7 @@ impl Packer {
             }
         };
         match documents[source].peek() {
-            Next::Starved => return Some(source),
+            Next::Starved => return Some(Pause::Starved(source)),
             Next::Tokens(_) => {
                 if self.step.is_full() {
                     self.publish(Rows::Tokens { more: true }, documents);
@@ -168,6 +223,7 @@ impl Packer {
         None
     }
 
+    /// Returns the source if it lacks blocks, as the one below does.
     fn fill(&mut self, source: usize, documents: &mut [DocumentQueue]) -> Option<usize> {
         let queue = &mut documents[source];
         let next = match queue.peek() {
@@ -220,8 +276,7 @@ impl Packer {
                 }
             }
         }
-        let (padding, trained) = self.step.end_row();
-        queue.count_row(padding, trained, self.mixture.unit());
+        queue.count_row(self.step.end_row(), self.mixture.unit());
         self.phase = Phase::Choose;
         None
     }
@@ -242,7 +297,9 @@ impl Packer {
     }
 
     fn publish(&mut self, rows: Rows, documents: &mut [DocumentQueue]) {
-        let quarantined = documents.iter_mut().flat_map(DocumentQueue::take_quarantined).collect();
+        let mut quarantined: Vec<_> =
+            documents.iter_mut().flat_map(DocumentQueue::take_quarantined).collect();
+        quarantined.append(&mut self.undecodable);
         let cursors = documents.iter().map(DocumentQueue::cursor).collect();
         self.step.publish(Report { rows, cursors, quarantined });
     }

@@ -12,11 +12,15 @@
 //! ```
 //!
 //! Each goes into the fullest row that has room for it, the oldest among equals. Rows are kept by their free room in an
-//! ordered set: O(n log n) for a window of n documents, whatever their lengths.
+//! ordered set: O(n log n) for a window of n documents, whatever their lengths. Documents with images also need room for
+//! these, so that rows which lack it are passed over.
 
 use std::cmp::Reverse;
 use std::collections::BTreeSet;
 use std::ops::Range;
+
+use crate::image::ImageRows;
+use crate::spec::StreamSpec;
 
 /// A part of a document in its place in the order of a window: one that shares a row with others, or all the full rows
 /// that are cut from a document. They are one piece, since there may be as many as the document has tokens.
@@ -30,28 +34,75 @@ pub struct Placed {
     pub ends_row: bool,
 }
 
+/// What a document takes of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Cost {
+    /// Tokens.
+    pub tokens: usize,
+    /// Images. A document with some fits into a row.
+    pub images: usize,
+    /// Patches of images.
+    pub patches: usize,
+}
+
+/// The most that a row has.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Room {
+    /// Tokens.
+    pub tokens: usize,
+    /// Segments.
+    pub segments: usize,
+    /// Images.
+    pub images: usize,
+    /// Patches of images.
+    pub patches: usize,
+}
+
+impl Room {
+    /// That of a stream's rows.
+    pub fn of(spec: &StreamSpec) -> Self {
+        let images = spec.prepare.image_rows();
+        Self {
+            tokens: spec.sequence_length,
+            segments: spec.max_segments.unwrap_or(usize::MAX),
+            images: images.map_or(0, |rows| rows.max_images),
+            patches: images.map_or(0, ImageRows::max_patches),
+        }
+    }
+}
+
 /// A row while it is being filled, or the full rows of a document: documents and their tokens.
 type Row = Vec<(usize, Range<usize>)>;
 
-/// Places documents of these lengths into rows of `length` tokens and at most `max_segments` segments, and returns the
-/// pieces row by row. Documents without tokens have none.
-pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> Vec<Placed> {
-    let (mut rows, mut rests) = cut_full_rows(lengths, length);
+/// Places documents into rows, and returns the pieces row by row. Documents without tokens have none.
+pub fn place(costs: &[Cost], room: &Room) -> Vec<Placed> {
+    let (mut rows, mut rests) = cut_full_rows(costs, room.tokens);
     let first_open = rows.len();
     // The sort is stable: equals stay in stream order.
     rests.sort_by_key(|(_, tokens)| Reverse(tokens.len()));
     let mut open: BTreeSet<(usize, usize)> = BTreeSet::new();
+    // Images and patches that rows have room for, from the first open row on.
+    let mut rooms: Vec<(usize, usize)> = Vec::new();
     for (document, tokens) in rests {
-        let fullest = open.range((tokens.len(), 0)..).next().copied();
-        let (free, row) = fullest.unwrap_or((length, rows.len()));
+        let Cost { images, patches, .. } = costs[document];
+        let has_room = |&&(_, row): &&(usize, usize)| {
+            let (free_images, free_patches) = rooms[row - first_open];
+            images <= free_images && patches <= free_patches
+        };
+        let fullest = open.range((tokens.len(), 0)..).find(has_room).copied();
+        let (free, row) = fullest.unwrap_or((room.tokens, rows.len()));
         if fullest.is_some() {
             open.remove(&(free, row));
         } else {
             rows.push(Row::new());
+            rooms.push((room.images, room.patches));
         }
         let free = free - tokens.len();
+        let (free_images, free_patches) = &mut rooms[row - first_open];
+        *free_images -= images;
+        *free_patches -= patches;
         rows[row].push((document, tokens));
-        if free > 0 && max_segments.is_none_or(|most| rows[row].len() < most) {
+        if free > 0 && rows[row].len() < room.segments {
             open.insert((free, row));
         }
     }
@@ -64,9 +115,9 @@ pub fn place(lengths: &[usize], length: usize, max_segments: Option<usize>) -> V
 }
 
 /// Cuts full rows from documents longer than a row. Their rests, and shorter documents as a whole, remain to be placed.
-fn cut_full_rows(lengths: &[usize], length: usize) -> (Vec<Row>, Row) {
+fn cut_full_rows(costs: &[Cost], length: usize) -> (Vec<Row>, Row) {
     let (mut rows, mut rests) = (Vec::new(), Row::new());
-    for (document, &tokens) in lengths.iter().enumerate() {
+    for (document, &Cost { tokens, .. }) in costs.iter().enumerate() {
         let cut = tokens / length * length;
         if cut > 0 {
             rows.push(vec![(document, 0..cut)]);
@@ -93,15 +144,23 @@ mod tests {
 
     use super::*;
 
+    fn texts(lengths: &[usize]) -> Vec<Cost> {
+        lengths.iter().map(|&tokens| Cost { tokens, ..Cost::default() }).collect()
+    }
+
+    fn room(tokens: usize, segments: usize) -> Room {
+        Room { tokens, segments, images: 0, patches: 0 }
+    }
+
     /// The rule taken literally, looking at every row for every document.
-    fn naive(lengths: &[usize], length: usize, most: usize) -> Vec<Row> {
+    fn naive(costs: &[Cost], room: &Room) -> Vec<Row> {
         let mut rows: Vec<Row> = Vec::new();
         let mut rests = Vec::new();
-        for (document, &tokens) in lengths.iter().enumerate() {
+        for (document, &Cost { tokens, .. }) in costs.iter().enumerate() {
             let mut start = 0;
-            while tokens - start > length {
-                rows.push(vec![(document, start..start + length)]);
-                start += length;
+            while tokens - start > room.tokens {
+                rows.push(vec![(document, start..start + room.tokens)]);
+                start += room.tokens;
             }
             if tokens > start {
                 rests.push((document, start..tokens));
@@ -110,9 +169,16 @@ mod tests {
         rests.sort_by_key(|(document, tokens)| (Reverse(tokens.len()), *document));
         for (document, tokens) in rests {
             let filled = |row: &Row| row.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
+            let taken = |row: &Row, what: fn(&Cost) -> usize| {
+                row.iter().map(|(document, _)| what(&costs[*document])).sum::<usize>()
+                    + what(&costs[document])
+            };
             let mut fullest: Option<usize> = None;
             for (index, row) in rows.iter().enumerate() {
-                let fits = filled(row) + tokens.len() <= length && row.len() < most;
+                let fits = filled(row) + tokens.len() <= room.tokens
+                    && row.len() < room.segments
+                    && taken(row, |cost| cost.images) <= room.images
+                    && taken(row, |cost| cost.patches) <= room.patches;
                 if fits && fullest.is_none_or(|best| filled(row) > filled(&rows[best])) {
                     fullest = Some(index);
                 }
@@ -145,7 +211,7 @@ mod tests {
 
     #[test]
     fn the_window_of_the_module_documentation() {
-        let placed = rows(place(&[7, 6, 3, 13, 2], 8, None), 8);
+        let placed = rows(place(&texts(&[7, 6, 3, 13, 2]), &room(8, usize::MAX)), 8);
         assert_eq!(
             placed,
             [vec![(0, 0..7)], vec![(1, 0..6), (4, 0..2)], vec![(2, 0..3), (3, 8..13)], vec![(3, 0..8)]]
@@ -154,13 +220,13 @@ mod tests {
 
     #[test]
     fn a_long_document_is_a_piece_or_two_however_short_the_rows() {
-        assert_eq!(place(&[1_000_001], 10, None).len(), 2);
+        assert_eq!(place(&texts(&[1_000_001]), &room(10, usize::MAX)).len(), 2);
     }
 
     #[test]
     fn no_documents_no_rows() {
-        assert_eq!(place(&[], 8, None), []);
-        assert_eq!(place(&[0, 0], 8, Some(1)), []);
+        assert_eq!(place(&[], &room(8, usize::MAX)), []);
+        assert_eq!(place(&texts(&[0, 0]), &room(8, 1)), []);
     }
 
     proptest! {
@@ -170,8 +236,21 @@ mod tests {
             length in 1usize..20,
             most in prop::option::of(1usize..5),
         ) {
-            let expected = naive(&lengths, length, most.unwrap_or(usize::MAX));
-            prop_assert_eq!(rows(place(&lengths, length, most), length), expected);
+            let (costs, room) = (texts(&lengths), room(length, most.unwrap_or(usize::MAX)));
+            prop_assert_eq!(rows(place(&costs, &room), length), naive(&costs, &room));
+        }
+
+        #[test]
+        fn places_images_as_the_rule_says(
+            costs in prop::collection::vec((1usize..20, 0usize..4, 0usize..9), 0..40),
+            images in 3usize..6,
+            patches in 24usize..40,
+            segments in 1usize..9,
+        ) {
+            let cost = |(tokens, images, each)| Cost { tokens, images, patches: images * each };
+            let costs: Vec<Cost> = costs.into_iter().map(cost).collect();
+            let room = Room { tokens: 20, segments, images, patches };
+            prop_assert_eq!(rows(place(&costs, &room), 20), naive(&costs, &room));
         }
     }
 }

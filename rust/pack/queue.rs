@@ -12,6 +12,7 @@ use super::window::{Part, Window};
 use crate::error::{Error, Result, ShardError};
 use crate::lane::block::{Block, BlockEnd, Document, Failure, LeftOut};
 use crate::lane::cursor::{Cursor, RecordPosition};
+use crate::lane::error_budget;
 use crate::quarantine::log::QuarantineLog;
 use crate::spec::mixture::Unit;
 use crate::spec::{Packing, StreamSpec};
@@ -37,6 +38,8 @@ pub struct DocumentQueue {
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
     end: Option<Result<()>>,
+    /// The last sample of which an image could not be decoded.
+    undecodable: Option<ShardError>,
 }
 
 /// What comes next in a lane.
@@ -63,6 +66,19 @@ pub struct Upcoming<'a> {
     pub ends_row: bool,
 }
 
+/// The counts of a row.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct RowCounts {
+    /// Elements that are padding.
+    pub padding: usize,
+    /// Tokens that a mask selects; 0 where there are no masks.
+    pub trained: usize,
+    /// Images.
+    pub images: usize,
+    /// Tokens of the images.
+    pub image_tokens: usize,
+}
+
 impl DocumentQueue {
     /// The documents from `cursor` on; the blocks pushed must begin at the cursor's window.
     pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: Cursor) -> Self {
@@ -80,6 +96,7 @@ impl DocumentQueue {
                 .then_some(cursor.window.epoch),
             resuming: true,
             end: None,
+            undecodable: None,
         }
     }
 
@@ -98,14 +115,17 @@ impl DocumentQueue {
         self.cursor
     }
 
-    /// Counts a row that its tokens are in: how many of its elements are padding, and how many tokens a mask selects.
-    pub fn count_row(&mut self, padding: usize, trained: usize, unit: Unit) {
-        self.cursor.totals.padding += padding as u64;
-        self.cursor.totals.trained += trained as u64;
+    /// Counts a row that its tokens are in.
+    pub fn count_row(&mut self, row: RowCounts, unit: Unit) {
+        let totals = &mut self.cursor.totals;
+        totals.padding += row.padding as u64;
+        totals.trained += row.trained as u64;
+        totals.images += row.images as u64;
+        totals.image_tokens += row.image_tokens as u64;
         let documents = std::mem::take(&mut self.row_documents);
         self.cursor.in_stage += match unit {
             Unit::Rows => 0,
-            Unit::Tokens => (self.spec.sequence_length - padding) as u64,
+            Unit::Tokens => (self.spec.sequence_length - row.padding) as u64,
             Unit::Samples => documents,
         };
     }
@@ -113,6 +133,20 @@ impl DocumentQueue {
     /// Begins a stage of the mixture.
     pub fn begin_stage(&mut self) {
         self.cursor.in_stage = 0;
+    }
+
+    /// Counts a delivered sample of which an image cannot be decoded, so that its `trained` tokens are not trained on.
+    pub fn count_undecodable(&mut self, trained: usize, error: ShardError) -> Result<()> {
+        self.cursor.totals.trained -= trained as u64;
+        self.cursor.totals.undecodable += 1;
+        self.undecodable = Some(error);
+        self.judge_undecodable(false)
+    }
+
+    /// An error if too many samples have images that cannot be decoded; at the lane's end however few there are.
+    pub fn judge_undecodable(&self, is_end: bool) -> Result<()> {
+        let (spec, totals, last) = (&self.spec, &self.cursor.totals, self.undecodable.as_ref());
+        error_budget::judge_undecodable(spec, self.lane, totals, last, is_end)
     }
 
     /// The quarantined records counted since the last call: the newest ones if there are very many.
@@ -178,7 +212,8 @@ impl DocumentQueue {
         let document = self.window.document(part);
         let ids = &self.window.tokens(part)[from..];
         let trained = self.window.trained(part).map(|trained| &trained[from..]);
-        let rest = TokenSlice { ids, trained, offset: from, document };
+        let images = if from == 0 { self.window.images(part) } else { &[] };
+        let rest = TokenSlice { ids, trained, images, offset: from, document };
         Upcoming { rest, piece: part.to - from, ends_row: part.ends_row }
     }
 

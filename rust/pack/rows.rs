@@ -15,6 +15,7 @@ use super::tokens::{Token, TokenSlice};
 use crate::batch::layouts::PROVENANCE_WIDTH;
 use crate::batch::ring::RowMut;
 use crate::batch::schema::{Content, Element, Field, with_element_type};
+use crate::image::Image;
 
 /// Tokens of a document on their way into a row.
 #[derive(Debug, Clone, Copy)]
@@ -35,6 +36,8 @@ pub(super) struct Segment<'a> {
     pub position: usize,
     /// Whether the document begins here rather than in an earlier row.
     pub opens: bool,
+    /// The images of the row before those of these tokens.
+    pub images_before: usize,
 }
 
 impl Segment<'_> {
@@ -59,7 +62,13 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::Label => write_labels,
         Content::Trained => write_trained,
         Content::Provenance => write_provenance,
-        Content::Source | Content::Weight => |_, _, _| {},
+        Content::RotaryPosition => write_rotary_positions,
+        Content::ImageMask => write_image_masks,
+        Content::ImageGrid => write_image_grids,
+        Content::ImageSegment => write_image_segments,
+        Content::ImageIndex => write_image_indices,
+        // Of images, pixels are written after all else.
+        Content::Source | Content::Weight | Content::Pixels => |_, _, _| {},
     }
 }
 
@@ -102,6 +111,22 @@ pub(super) fn write_source(row: &mut RowMut, number: i32, weight: f32) {
 /// Fills a range of a row with padding.
 pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
     for field in row.fields().filter(|field| field.content.is_per_token()) {
+        let (padding, content) = (field.padding, field.content);
+        with_element_type!(field.dtype, E => {
+            let elements = field.elements::<E>();
+            if content == Content::RotaryPosition {
+                axes(elements).for_each(|axis| fill(&mut axis[range.clone()], padding));
+            } else {
+                fill(&mut elements[range.clone()], padding);
+            }
+        });
+    }
+}
+
+/// Takes the tokens of a range of a row out of those that are trained on.
+pub(super) fn untrain(row: &mut RowMut, range: &Range<usize>) {
+    let is_mask = |content| matches!(content, Content::TargetSegment | Content::Label | Content::Trained);
+    for field in row.fields().filter(|field| is_mask(field.content)) {
         let padding = field.padding;
         with_element_type!(field.dtype, E => fill(&mut field.elements::<E>()[range.clone()], padding));
     }
@@ -183,6 +208,85 @@ fn write_provenance<E: Element>(row: &mut [E], segment: &Segment, _: E) {
     let numbers = [piece, document.position.record, offset as u64, ids.len() as u64];
     for (element, number) in entry.iter_mut().zip(numbers) {
         *element = E::from_i32(i32::try_from(number).unwrap_or(i32::MAX));
+    }
+}
+
+/// Writes the positions of a segment on three axes: text counts on all of them; the tokens of an image count its frames,
+/// rows and columns from where it begins; and the text after it continues at the largest position + 1.
+fn write_rotary_positions<E: Element>(row: &mut [E], segment: &Segment, _: E) {
+    let (start, length) = (segment.start, segment.tokens.len());
+    let (mut next, mut index) = (segment.position as i32, 0);
+    let text = |row: &mut [E], index: &mut usize, end: usize, next: &mut i32| {
+        for axis in axes(row) {
+            for (position, element) in (*next..).zip(&mut axis[start + *index..start + end]) {
+                *element = E::from_i32(position);
+            }
+        }
+        *next += (end - *index) as i32;
+        *index = end;
+    };
+    for image in segment.tokens.images {
+        text(row, &mut index, image.token as usize, &mut next);
+        let [frames, rows, columns] = image.plan.merged_grid();
+        let end = index + image.plan.tokens as usize;
+        for (number, axis) in axes(row).enumerate() {
+            for (token, element) in (0_u32..).zip(&mut axis[start + index..start + end]) {
+                let along = match number {
+                    0 => token / (rows * columns),
+                    1 => token / columns % rows,
+                    _ => token % columns,
+                };
+                *element = E::from_i32(next + along as i32);
+            }
+        }
+        next += frames.max(rows).max(columns) as i32;
+        index = end;
+    }
+    text(row, &mut index, length, &mut next);
+}
+
+/// The three axes of rotary positions.
+fn axes<E>(row: &mut [E]) -> impl Iterator<Item = &mut [E]> {
+    let length = row.len() / 3;
+    row.chunks_exact_mut(length.max(1))
+}
+
+fn write_image_masks<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    of_images(row, segment, padding, 1, |elements, _| elements[0] = E::from_i32(1));
+}
+
+fn write_image_grids<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    of_images(row, segment, padding, 3, |elements, image| {
+        for (element, size) in elements.iter_mut().zip(image.plan.grid) {
+            *element = E::from_i32(size as i32);
+        }
+    });
+}
+
+fn write_image_segments<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    of_images(row, segment, padding, 1, |elements, _| elements[0] = E::from_i32(segment.number));
+}
+
+fn write_image_indices<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    of_images(row, segment, padding, 1, |elements, image| {
+        elements[0] = E::from_i32(segment.start as i32 + image.token as i32);
+    });
+}
+
+/// Writes the elements of each image, of which there are `width`, and with the row's first segment those of no image.
+fn of_images<E: Element>(
+    row: &mut [E],
+    segment: &Segment,
+    padding: E,
+    width: usize,
+    write: impl Fn(&mut [E], &Image),
+) {
+    if segment.entry == 0 {
+        row.fill(padding);
+    }
+    let free = row[segment.images_before * width..].chunks_exact_mut(width);
+    for (elements, image) in free.zip(segment.tokens.images) {
+        write(elements, image);
     }
 }
 

@@ -3,9 +3,12 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use super::pixels::{FileOfShard, PixelPart, PixelTask, PlacedImage};
+use super::queue::RowCounts;
 use super::rows::{self, Segment};
 use super::tokens::{Token, TokenSlice};
-use crate::batch::ring::LaneWriter;
+use crate::batch::ring::{LaneWriter, LentPart};
+use crate::batch::schema::Content;
 use crate::error::ShardError;
 use crate::pack::report::Report;
 use crate::spec::mixture::Mixture;
@@ -31,11 +34,40 @@ pub(super) struct StepWriter {
     padding: usize,
     /// Tokens of the row that a mask selects.
     trained: usize,
+    images: StepImages,
+}
+
+/// The images of a step.
+#[derive(Default)]
+struct StepImages {
+    /// The index of the field of pixels, if there is one, and how many values a row of it has.
+    field: Option<(usize, usize)>,
+    /// Images and patches of the row that is being filled, and the tokens of the images.
+    images: usize,
+    patches: usize,
+    tokens: usize,
+    /// The pixels of the step's rows.
+    parts: Vec<PixelPart>,
+    pixels: PixelState,
+}
+
+/// What has become of the pixels of a step.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+enum PixelState {
+    /// More rows may follow.
+    #[default]
+    Collected,
+    Lent,
+    Written,
 }
 
 impl StepWriter {
     pub(super) fn new(mixture: &Arc<Mixture>, writer: LaneWriter<Report>) -> Self {
+        let mut fields = writer.schema().fields().iter();
+        let field = fields.position(|field| field.content == Content::Pixels);
+        let field = field.map(|index| (index, writer.schema().fields()[index].row_len()));
         Self {
+            images: StepImages { field, ..StepImages::default() },
             mixture: Arc::clone(mixture),
             source: 0,
             writer,
@@ -98,16 +130,63 @@ impl StepWriter {
         self.source = source;
     }
 
-    /// Ends a row, which is full, when its last target is known. Returns how many of its elements are padding, and how
-    /// many tokens a mask selects; 0 where there are no masks.
-    pub(super) fn end_row(&mut self) -> (usize, usize) {
+    /// Ends a row, which is full, when its last target is known. Returns the counts of the row.
+    pub(super) fn end_row(&mut self) -> RowCounts {
         self.boundary = None;
         if let Some(mixing) = &self.mixture.mixing {
             let (number, share) =
                 (self.mixture.sources[self.source].number, mixing.share(self.number(), self.source));
             rows::write_source(&mut self.writer.row(self.row), number, share as f32);
         }
-        (std::mem::take(&mut self.padding), std::mem::take(&mut self.trained))
+        let (padding, trained) = (std::mem::take(&mut self.padding), std::mem::take(&mut self.trained));
+        let StepImages { images, tokens, .. } = self.images;
+        self.images.end_row(self.row);
+        RowCounts { padding, trained, images, image_tokens: tokens }
+    }
+
+    /// Whether pixels of the rows so far are to be written.
+    pub(super) fn awaits_pixels(&self) -> bool {
+        !self.images.parts.is_empty() && self.images.pixels == PixelState::Collected
+    }
+
+    /// Whether pixels are lent.
+    pub(super) fn has_lent_pixels(&self) -> bool {
+        self.images.pixels == PixelState::Lent
+    }
+
+    /// The pixels of the rows so far. The step continues once all of them are written and dropped.
+    pub(super) fn lend_pixels(&mut self) -> Vec<PixelTask> {
+        let StepImages { field: Some((field, _)), parts, .. } = &self.images else { return Vec::new() };
+        let places: Vec<_> = parts.iter().map(|part| (part.row, part.values.clone())).collect();
+        let lent = self.writer.lend(*field, &places);
+        let task = |(index, (part, lent)): (usize, (&PixelPart, LentPart<Report>))| {
+            let of_shard = |image: &PlacedImage| FileOfShard {
+                source: image.source,
+                shard: image.document.shard,
+                file: image.file,
+            };
+            PixelTask { index, part: lent, image: part.image.as_ref().map(of_shard) }
+        };
+        let tasks = parts.iter().zip(lent).enumerate().map(task).collect();
+        self.images.pixels = PixelState::Lent;
+        tasks
+    }
+
+    /// All pixels that were lent are written.
+    pub(super) fn pixels_written(&mut self) {
+        self.images.pixels = PixelState::Written;
+    }
+
+    /// The image of a pixel task.
+    pub(super) fn image(&self, index: usize) -> Option<&PlacedImage> {
+        self.images.parts.get(index)?.image.as_ref()
+    }
+
+    /// Takes all tokens of a task's sample out of those that are trained on.
+    pub(super) fn untrain(&mut self, index: usize) {
+        if let Some(PixelPart { row, image: Some(image), .. }) = self.images.parts.get(index) {
+            rows::untrain(&mut self.writer.row(*row), &image.elements);
+        }
     }
 
     /// Begins a row that will hold `tokens` tokens, with the padding in front of them.
@@ -173,6 +252,8 @@ impl StepWriter {
         self.segments = 0;
         self.slices = 0;
         self.boundary = None;
+        self.images.parts.clear();
+        self.images.pixels = PixelState::Collected;
     }
 
     fn begin_row(&mut self) {
@@ -203,13 +284,38 @@ impl StepWriter {
             start: self.filled,
             position: self.filled - self.segment_start,
             opens,
+            images_before: self.images.images,
         };
         rows::write(&mut self.writer.row(self.row), &segment);
+        let trained = tokens.trained.map_or(0, |trained| trained.iter().filter(|trained| **trained).count());
+        if !tokens.images.is_empty() {
+            self.add_images(&tokens, trained);
+        }
         self.slices += 1;
         self.filled += tokens.len();
-        self.trained +=
-            tokens.trained.map_or(0, |trained| trained.iter().filter(|trained| **trained).count());
+        self.trained += trained;
         self.boundary = if next.is_none() { Some(self.filled - 1) } else { None };
+    }
+
+    /// Adds the images of a document whose tokens are written next to those of the row.
+    fn add_images(&mut self, tokens: &TokenSlice, trained: usize) {
+        let Some(rows) = self.mixture.image_rows() else { return };
+        let StepImages { images, patches, tokens: image_tokens, parts, .. } = &mut self.images;
+        for (number, image) in tokens.images.iter().enumerate() {
+            let placed = PlacedImage {
+                source: self.source,
+                document: *tokens.document,
+                number,
+                file: image.file,
+                elements: self.filled..self.filled + tokens.len(),
+                trained,
+            };
+            let values = rows.values(*images, *patches, &image.plan);
+            parts.push(PixelPart { row: self.row, values, image: Some(placed) });
+            *images += 1;
+            *patches += image.plan.patches as usize;
+            *image_tokens += image.plan.tokens as usize;
+        }
     }
 
     /// The index in the row of the last token, if that ended a document and has the next token as its target.
@@ -229,5 +335,18 @@ impl StepWriter {
 
     fn spec(&self) -> &StreamSpec {
         &self.mixture.sources[self.source].stream
+    }
+}
+
+impl StepImages {
+    /// Ends a row, of which the pixels behind its images are zeros.
+    fn end_row(&mut self, row: usize) {
+        let Some((_, length)) = self.field else { return };
+        let in_row = self.parts.last().filter(|part| part.row == row);
+        let used = in_row.map_or(0, |part| part.values.end);
+        if used < length {
+            self.parts.push(PixelPart { row, values: used..length, image: None });
+        }
+        (self.images, self.patches, self.tokens) = (0, 0, 0);
     }
 }

@@ -2,6 +2,7 @@
 
 use std::ops::Range;
 
+use crate::image::Image;
 use crate::lane::block::Document;
 
 /// Consecutive tokens of one document.
@@ -11,6 +12,8 @@ pub struct TokenSlice<'a> {
     pub ids: &'a [u32],
     /// Which of them are trained on; `None`: all.
     pub trained: Option<&'a [bool]>,
+    /// The images of the document, if these are all of its tokens.
+    pub images: &'a [Image],
     /// Tokens of the document before these.
     pub offset: usize,
     /// The document.

@@ -1,7 +1,8 @@
 //! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
 //! block.
 
-use super::placement::{self, Placed};
+use super::placement::{self, Cost, Placed, Room};
+use crate::image::Image;
 use crate::lane::block::{Block, BlockEnd, Document};
 use crate::lane::cursor::{RecordPosition, Totals};
 use crate::random::{Purpose, hash, permutation};
@@ -41,6 +42,8 @@ pub struct Part {
     pub to: usize,
     /// Whether `best_fit` closes the row after it.
     pub ends_row: bool,
+    /// Where its document's images begin among those of the block.
+    first_image: u32,
 }
 
 impl Window {
@@ -77,7 +80,8 @@ impl Window {
                 without_tokens.documents += 1;
                 without_tokens.text_bytes += document.text_bytes as u64;
             }
-            parts = parts.chunks(window).flat_map(|share| placed(share, spec)).collect();
+            let in_rows = |share| placed(share, &blocks, spec);
+            parts = parts.chunks(window).flat_map(in_rows).collect();
         }
         Self { blocks, parts, next: 0, longest, documents, has_tokens, hash, without_tokens, end }
     }
@@ -101,6 +105,11 @@ impl Window {
     /// Which of them are trained on; `None`: all.
     pub fn trained(&self, part: &Part) -> Option<&[bool]> {
         self.blocks[part.block as usize].ids.trained.get(part.start..part.start + self.document(part).tokens)
+    }
+
+    /// The images of a part's document.
+    pub fn images(&self, part: &Part) -> &[Image] {
+        images(&self.blocks, part)
     }
 
     /// Moves past the current part.
@@ -127,19 +136,35 @@ impl Window {
 
 fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     let mut parts = Vec::with_capacity(blocks.iter().map(|block| block.documents.len()).sum());
-    for (block, Block { documents, first_id, .. }) in (0..).zip(blocks) {
-        let mut start = *first_id;
-        for (document, Document { tokens, .. }) in (0..).zip(documents) {
-            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false });
+    for (block, Block { documents, first_id, first_image, .. }) in (0..).zip(blocks) {
+        let (mut start, mut first_image) = (*first_id, *first_image as u32);
+        for (document, Document { tokens, images, .. }) in (0..).zip(documents) {
+            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false, first_image });
             start += tokens;
+            first_image += images;
         }
     }
     parts
 }
 
-fn placed<'a>(documents: &'a [Part], spec: &StreamSpec) -> impl Iterator<Item = Part> + use<'a> {
-    let lengths: Vec<usize> = documents.iter().map(|part| part.to).collect();
-    let pieces = placement::place(&lengths, spec.sequence_length, spec.max_segments);
+fn images<'a>(blocks: &'a [Block], part: &Part) -> &'a [Image] {
+    let Block { documents, ids, .. } = &blocks[part.block as usize];
+    let count = documents[part.document as usize].images as usize;
+    &ids.images[part.first_image as usize..][..count]
+}
+
+fn placed<'a>(
+    documents: &'a [Part],
+    blocks: &[Block],
+    spec: &StreamSpec,
+) -> impl Iterator<Item = Part> + use<'a> {
+    let cost = |part: &Part| {
+        let images = images(blocks, part);
+        let patches = images.iter().map(|image| image.plan.patches as usize).sum();
+        Cost { tokens: part.to, images: images.len(), patches }
+    };
+    let costs: Vec<Cost> = documents.iter().map(cost).collect();
+    let pieces = placement::place(&costs, &Room::of(spec));
     pieces.into_iter().map(|Placed { document, tokens, ends_row }| Part {
         from: tokens.start,
         to: tokens.end,

@@ -66,8 +66,8 @@ pub struct Stats {
     pub waited: Duration,
     /// Full batches that can be taken without waiting.
     pub ready: usize,
-    /// Time that workers have spent reading, encoding and packing.
-    pub busy: [Duration; 3],
+    /// Time that workers have spent reading, encoding, packing and decoding images.
+    pub busy: [Duration; 4],
     /// Documents that workers have compared with the reference and found equal.
     pub verified: u64,
     /// What came from each source of a mixture, in their order; else empty.
@@ -148,6 +148,9 @@ impl Pipeline {
         let mut fields = spec.layout.fields(spec.sequence_length, mixture.has_mask(), host.provenance);
         if host.names_sources && mixture.mixing.is_some() {
             fields.extend(source_fields());
+        }
+        if let Some(images) = mixture.image_rows() {
+            images.extend(&mut fields);
         }
         let cursors = vec![Cursor::default(); host.lanes.len() * mixture.sources.len()];
         let taken = Delivered { step: 0, row: 0, cursors };

@@ -11,6 +11,7 @@ use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, S
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::prepare::fill_in_the_middle::Part;
+use crate::prepare::image_text::ImageTexts;
 use crate::prepare::sidecars::Joined;
 use crate::prepare::{Prepare, Prepared, trained_tokens};
 use crate::random::hash;
@@ -100,12 +101,16 @@ impl BlockEncoder {
         document: Document,
         ids: &mut IdBuffer,
     ) -> Result<(Encoded, bool)> {
+        if let Prepare::ImageText(samples) = &self.spec.prepare {
+            let samples = Arc::clone(samples);
+            return self.encode_with_images(&samples, prepared, document, ids);
+        }
         let before = ids.len();
         ids.extend(self.spec.bos);
         let Prepared { text, data, .. } = prepared;
         let parts = match &self.spec.prepare {
             Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
-            Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) => None,
+            Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) | Prepare::ImageText(_) => None,
         };
         let compared = match parts {
             None => self.encode_text(text, data, &document, ids),
@@ -125,6 +130,74 @@ impl BlockEncoder {
             ids.trained.truncate(before);
         }
         Ok((encoded, compared))
+    }
+
+    /// As [`encode_document`](Self::encode_document), of a sample with images.
+    fn encode_with_images(
+        &mut self,
+        samples: &ImageTexts,
+        prepared: &Prepared,
+        document: Document,
+        ids: &mut IdBuffer,
+    ) -> Result<(Encoded, bool)> {
+        let mut text_ids = Vec::new();
+        let compared = self.encode_text(&prepared.text, &prepared.data, &document, &mut text_ids)?;
+        let before = (ids.len(), ids.images.len());
+        let encoded = self.expand(samples, prepared, &text_ids, document, ids);
+        if !matches!(encoded, Encoded::Document(_)) {
+            ids.truncate(before.0);
+            ids.trained.truncate(before.0);
+            ids.images.truncate(before.1);
+        }
+        Ok((encoded, compared))
+    }
+
+    /// Appends the ids of a sample whose text has these, its mask, and its images.
+    fn expand(
+        &self,
+        samples: &ImageTexts,
+        prepared: &Prepared,
+        text_ids: &[u32],
+        document: Document,
+        ids: &mut IdBuffer,
+    ) -> Encoded {
+        let StreamSpec { bos, eos, sequence_length, drops_overlong, ref prepare, .. } = *self.spec;
+        let Document { position, shard, .. } = document;
+        let bad = |reason| Encoded::Bad(position.error(&self.spec.shards[shard as usize], reason));
+        let starts = match caught(|| Ok(self.encoder.token_starts(&prepared.text, text_ids)?)) {
+            Ok(starts) => starts,
+            Err(error) => {
+                return bad(format!("the mask of trained tokens cannot be derived: {error}"));
+            }
+        };
+        let (start, first_image) = (ids.len(), ids.images.len());
+        let mut images = std::mem::take(&mut ids.images);
+        let mut trained = std::mem::take(&mut ids.trained);
+        images.extend(&prepared.images);
+        ids.extend(bos);
+        trained.extend(bos.map(|_| false));
+        let is_trained = trained_tokens(&prepared.trained, &starts);
+        let of_sample = &mut images[first_image..];
+        let expanded = samples.expand(text_ids, is_trained, of_sample, start, ids, &mut trained);
+        ids.extend(eos);
+        trained.extend(eos.map(|_| prepare.trains_eos()));
+        (ids.images, ids.trained) = (images, trained);
+        if let Err(reason) = expanded {
+            return bad(reason);
+        }
+        let of_sample = &ids.images[first_image..];
+        let document = Document { tokens: ids.len() - start, images: of_sample.len() as u32, ..document };
+        if let Some(misfit) = samples.misfit(document.tokens, of_sample, sequence_length) {
+            return if drops_overlong { Encoded::Filtered } else { bad(misfit) };
+        }
+        let mask = &ids.trained[start..];
+        if mask.contains(&true) {
+            Encoded::Document(document)
+        } else if prepare.drops_untrained() {
+            Encoded::Filtered
+        } else {
+            bad(untrained(mask.len(), ""))
+        }
     }
 
     /// Appends which of a document's tokens, which begin at `before`, are trained on.
@@ -150,11 +223,7 @@ impl BlockEncoder {
             return Encoded::Filtered;
         }
         let cut = if mask.contains(&true) { " that truncation leaves" } else { "" };
-        bad(format!(
-            "expected a token to train on, found none among the {} tokens{cut}; set on_untrained=\"drop\" to leave out such \
-             records",
-            mask.len()
-        ))
+        bad(untrained(mask.len(), cut))
     }
 
     /// Appends the ids of the parts of a document, and says whether all were compared with the reference's.
@@ -229,6 +298,13 @@ impl BlockEncoder {
             id(&expected),
         )))
     }
+}
+
+fn untrained(tokens: usize, cut: &str) -> String {
+    format!(
+        "expected a token to train on, found none among the {tokens} tokens{cut}; set on_untrained=\"drop\" to leave out such \
+         records"
+    )
 }
 
 /// What a prepared record becomes once it is encoded.

@@ -10,6 +10,7 @@ use super::schedule::{Feed, Job, Schedule};
 use crate::error::Error;
 use crate::lane::block::SampleBlock;
 use crate::pack::Pause;
+use crate::pack::pixels::PixelTask;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The workers' shared list of work.
@@ -64,9 +65,14 @@ impl JobQueue {
         self.lock().schedule.block_encoded(feed, number, block);
     }
 
-    /// `lane` was packed up to `step`, by a worker that then takes work again.
-    pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64) {
-        self.lock().schedule.lane_packed(lane, pause, step);
+    /// `lane` was packed up to `step`, of which some pixels are to be written, by a worker that then takes work again.
+    pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64, pixels: Vec<PixelTask>) {
+        self.lock().schedule.lane_packed(lane, pause, step, pixels);
+    }
+
+    /// Some pixels of a lane's step were written, by a worker that then takes work again.
+    pub fn pixels_written(&self, lane: usize) {
+        self.lock().schedule.pixels_written(lane);
     }
 
     /// The consumer took a slot: lanes may write steps below `open_until`.

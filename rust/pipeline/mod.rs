@@ -1,6 +1,7 @@
 //! From the lanes to the consumer: the workers, their schedule, and the batches in order.
 
 mod consumer;
+mod decode_images;
 pub mod encode_block;
 pub mod fair_mutex;
 mod job_queue;

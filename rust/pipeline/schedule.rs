@@ -1,8 +1,9 @@
 //! The schedule: the state of every lane, and the rule that picks the next job.
 //!
-//! There are two kinds of jobs for a lane. *Read and encode*: one worker at a time reads the next block of one of its
+//! There are three kinds of jobs for a lane. *Read and encode*: one worker at a time reads the next block of one of its
 //! sources, and encodes it while others read and encode the blocks after it. *Pack*: one worker at a time takes encoded
-//! blocks in reading order and writes rows. The lane that is furthest behind goes first, so that the next batch is full
+//! blocks in reading order and writes rows. *Decode*: any number of workers write the pixels of the images in a step's rows,
+//! while the lane's packing waits. The lane that is furthest behind goes first, so that the next batch is full
 //! before any other. A source is read from when a lane first needs it: one whose weight is 0 costs nothing.
 
 use std::collections::VecDeque;
@@ -10,6 +11,7 @@ use std::collections::VecDeque;
 use crate::lane::block::SampleBlock;
 use crate::lane::reader::largest_block_bytes;
 use crate::pack::Pause;
+use crate::pack::pixels::PixelTask;
 
 /// What a lane reads of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -27,6 +29,8 @@ pub enum Job {
     ReadAndEncode { feed: Feed },
     /// Pack this lane, after adding this block of a source.
     Pack { lane: usize, block: Option<(usize, SampleBlock)> },
+    /// Write some pixels of this lane's step.
+    Decode { lane: usize, task: PixelTask },
 }
 
 impl Job {
@@ -34,6 +38,9 @@ impl Job {
     pub fn feed(&self) -> Feed {
         match self {
             Self::ReadAndEncode { feed } => *feed,
+            Self::Decode { lane, task } => {
+                Feed { lane: *lane, source: task.image.as_ref().map_or(0, |image| image.source) }
+            }
             Self::Pack { lane, block } => {
                 Feed { lane: *lane, source: block.as_ref().map_or(0, |(source, _)| *source) }
             }
@@ -56,6 +63,9 @@ struct LaneWork {
     step: u64,
     packing: bool,
     pause: Pause,
+    /// Pixels of the step that no worker has taken yet, the first ones last, and how many are being written.
+    pixels: Vec<PixelTask>,
+    decoding: usize,
     /// One for each source.
     feeds: Vec<FeedWork>,
 }
@@ -84,6 +94,7 @@ struct Ahead {
 enum Kind {
     ReadAndEncode(usize),
     Pack,
+    Decode,
 }
 
 impl Schedule {
@@ -95,6 +106,8 @@ impl Schedule {
                 packing: false,
                 // Which of several sources comes first is found by packing.
                 pause: if sources == 1 { Pause::Starved(0) } else { Pause::NoRoom },
+                pixels: Vec::new(),
+                decoding: 0,
                 feeds: (0..sources)
                     .map(|_| FeedWork { is_needed: sources == 1, ..FeedWork::default() })
                     .collect(),
@@ -115,12 +128,17 @@ impl Schedule {
                 state.feeds[source].reading = true;
                 Job::ReadAndEncode { feed: Feed { lane, source } }
             }
+            Kind::Decode => {
+                let task = state.pixels.pop()?;
+                state.decoding += 1;
+                Job::Decode { lane, task }
+            }
             Kind::Pack => {
                 state.packing = true;
                 // A block is added only once the lane has used up the ones before.
                 let block = match state.pause {
                     Pause::Starved(source) => state.feeds[source].next_block().map(|block| (source, block)),
-                    Pause::NoRoom | Pause::Stopped => None,
+                    Pause::NoRoom | Pause::Pixels | Pause::Stopped => None,
                 };
                 Job::Pack { lane, block }
             }
@@ -137,6 +155,8 @@ impl Schedule {
         for (index, lane) in self.lanes.iter().enumerate() {
             let (urgency, kind) = if lane.can_pack(self.open_until) {
                 ((lane.step, 0), Kind::Pack)
+            } else if !lane.pixels.is_empty() {
+                ((lane.step, 0), Kind::Decode)
             } else if let Some((blocks, source)) = self.next_to_read(lane) {
                 ((lane.step, 1 + blocks), Kind::ReadAndEncode(source))
             } else {
@@ -179,17 +199,24 @@ impl Schedule {
         }
     }
 
-    /// `lane` was packed up to `step`.
-    pub fn lane_packed(&mut self, lane: usize, pause: Pause, step: u64) {
+    /// `lane` was packed up to `step`, of which some pixels are to be written.
+    pub fn lane_packed(&mut self, lane: usize, pause: Pause, step: u64, mut pixels: Vec<PixelTask>) {
         let lane = &mut self.lanes[lane];
         lane.packing = false;
         lane.pause = pause;
         lane.step = step;
+        pixels.reverse();
+        lane.pixels = pixels;
         match pause {
             Pause::Starved(source) => lane.feeds[source].is_needed = true,
-            Pause::NoRoom => {}
+            Pause::NoRoom | Pause::Pixels => {}
             Pause::Stopped => lane.feeds.iter_mut().for_each(FeedWork::stop),
         }
+    }
+
+    /// Some pixels of a lane's step were written.
+    pub fn pixels_written(&mut self, lane: usize) {
+        self.lanes[lane].decoding -= 1;
     }
 
     /// The consumer took a slot: lanes may write steps below `open_until`.
@@ -207,6 +234,7 @@ impl LaneWork {
                     self.feeds[source].blocks.front().is_some_and(|ahead| ahead.block.is_some())
                 }
                 Pause::NoRoom => true,
+                Pause::Pixels => self.pixels.is_empty() && self.decoding == 0,
                 Pause::Stopped => false,
             }
     }
@@ -253,7 +281,7 @@ mod tests {
         assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { feed: Feed { lane: 0, .. } })));
         schedule.block_encoded(feed(0), first, SampleBlock::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-        schedule.lane_packed(0, Pause::Stopped, 1);
+        schedule.lane_packed(0, Pause::Stopped, 1, Vec::new());
         schedule.block_encoded(feed(0), second, SampleBlock::default());
         let third = schedule.block_read(feed(0), 9, false);
         schedule.block_encoded(feed(0), third, SampleBlock::default());
@@ -266,6 +294,7 @@ mod tests {
         let take = |schedule: &mut Schedule| match schedule.take() {
             Some(Job::ReadAndEncode { feed }) => format!("read {}", feed.lane),
             Some(Job::Pack { lane, .. }) => format!("pack {lane}"),
+            Some(Job::Decode { lane, .. }) => format!("decode {lane}"),
             None => "none".into(),
         };
         assert_eq!([(); 2].map(|()| take(&mut schedule)), ["read 1", "read 2"]);
@@ -302,7 +331,7 @@ mod tests {
             assert!(schedule.take().is_none());
             schedule.block_encoded(feed(0), number, SampleBlock::default());
             assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-            schedule.lane_packed(0, Pause::Starved(0), 0);
+            schedule.lane_packed(0, Pause::Starved(0), 0, Vec::new());
         }
     }
 
@@ -314,14 +343,14 @@ mod tests {
             _ => None,
         };
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: None })));
-        schedule.lane_packed(0, Pause::Starved(2), 0);
+        schedule.lane_packed(0, Pause::Starved(2), 0, Vec::new());
         assert_eq!(source(schedule.take()), Some(2));
         assert!(schedule.take().is_none());
         let feed = Feed { lane: 0, source: 2 };
         let number = schedule.block_read(feed, 9, false);
         schedule.block_encoded(feed, number, SampleBlock::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some((2, _)) })));
-        schedule.lane_packed(0, Pause::Starved(0), 0);
+        schedule.lane_packed(0, Pause::Starved(0), 0, Vec::new());
         assert_eq!([source(schedule.take()), source(schedule.take())], [Some(0), Some(2)]);
         assert!(schedule.take().is_none());
     }

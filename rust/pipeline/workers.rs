@@ -1,10 +1,11 @@
 //! The worker threads: a fixed number, from the first batch requested until the pool is dropped.
 
 use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, MutexGuard, PoisonError};
 use std::thread::JoinHandle;
 use std::time::{Duration, Instant};
 
+use super::decode_images::ImageDecoder;
 use super::job_queue::JobQueue;
 use super::schedule::{Feed, Job, Schedule};
 use crate::batch::ring::LaneWriter;
@@ -15,6 +16,7 @@ use crate::lane::block::{RawBlock, SampleBlock};
 use crate::lane::cursor::Cursor;
 use crate::lane::id_buffer::IdPool;
 use crate::lane::reader::LaneReader;
+use crate::pack::pixels::{PixelTask, Undecodable};
 use crate::pack::queue::DocumentQueue;
 use crate::pack::report::Report;
 use crate::pack::{Packer, Pause};
@@ -35,6 +37,7 @@ pub struct StageTimes {
     read: AtomicU64,
     encode: AtomicU64,
     pack: AtomicU64,
+    decode: AtomicU64,
     verified: AtomicU64,
 }
 
@@ -57,6 +60,8 @@ struct LaneEnds {
     /// One for each source.
     readers: Vec<Mutex<LaneReader>>,
     packing: Mutex<PackingEnd>,
+    /// Images of the step that is being packed which cannot be decoded.
+    undecodable: Mutex<Vec<Undecodable>>,
 }
 
 /// The packing end of a lane.
@@ -74,6 +79,7 @@ const KEPT_BYTES: usize = 4 << 20;
 struct Scratch {
     encoder: BlockEncoder,
     raw: RawBlock,
+    images: ImageDecoder,
 }
 
 impl WorkerPool {
@@ -109,6 +115,7 @@ impl WorkerPool {
                         .collect(),
                     packer: Packer::new(mixture, lane, cursors, writer),
                 }),
+                undecodable: Mutex::default(),
             }
         });
         let shared = Arc::new(Shared {
@@ -145,6 +152,12 @@ impl WorkerPool {
     }
 }
 
+impl LaneEnds {
+    fn undecodable(&self) -> MutexGuard<'_, Vec<Undecodable>> {
+        self.undecodable.lock().unwrap_or_else(PoisonError::into_inner)
+    }
+}
+
 impl Drop for WorkerPool {
     fn drop(&mut self) {
         self.shared.stop.store(true, Ordering::Relaxed);
@@ -157,9 +170,9 @@ impl Drop for WorkerPool {
 }
 
 impl StageTimes {
-    /// Time spent reading, encoding and packing.
-    pub fn durations(&self) -> [Duration; 3] {
-        [&self.read, &self.encode, &self.pack]
+    /// Time spent reading, encoding, packing and decoding images.
+    pub fn durations(&self) -> [Duration; 4] {
+        [&self.read, &self.encode, &self.pack, &self.decode]
             .map(|nanos| Duration::from_nanos(nanos.load(Ordering::Relaxed)))
     }
 
@@ -187,6 +200,10 @@ impl Shared {
                         self.read_and_encode(feed, scratch.get_or_insert_with(|| self.new_scratch()));
                     }
                     Job::Pack { lane, block } => self.pack(lane, block),
+                    Job::Decode { lane, task } => {
+                        let scratch = scratch.get_or_insert_with(|| self.new_scratch());
+                        self.decode(lane, task, &mut scratch.images);
+                    }
                 }
                 Ok(())
             });
@@ -203,7 +220,7 @@ impl Shared {
             Arc::clone(&self.ids),
         );
         let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
-        Scratch { encoder, raw: RawBlock::default() }
+        Scratch { encoder, raw: RawBlock::default(), images: ImageDecoder::new(&self.mixture) }
     }
 
     /// A panic in work on a lane, with how far the lane is.
@@ -220,6 +237,10 @@ impl Shared {
         if let Some((source, samples)) = samples {
             admissions[source].add(samples);
         }
+        if packer.has_lent_pixels() {
+            let damaged = std::mem::take(&mut *self.lanes[lane].undecodable());
+            packer.pixels_written(damaged, documents);
+        }
         let pause = timed(&self.times.pack, || {
             loop {
                 let pause = packer.pack(documents);
@@ -231,13 +252,23 @@ impl Shared {
             }
         });
         let step = packer.step();
+        let pixels = if pause == Pause::Pixels { packer.lend_pixels() } else { Vec::new() };
         drop(packing);
-        self.jobs.lane_packed(lane, pause, step);
+        self.jobs.lane_packed(lane, pause, step, pixels);
+    }
+
+    /// Writes some pixels of a lane's step.
+    fn decode(&self, lane: usize, task: PixelTask, decoder: &mut ImageDecoder) {
+        let index = task.index;
+        if let Err(fault) = timed(&self.times.decode, || decoder.write(task)) {
+            self.lanes[lane].undecodable().push(Undecodable { index, fault });
+        }
+        self.jobs.pixels_written(lane);
     }
 
     /// Reads a block, lets others read the next one, and encodes it while its records are in the CPU cache.
     fn read_and_encode(&self, feed: Feed, scratch: &mut Scratch) {
-        let Scratch { encoder, raw } = scratch;
+        let Scratch { encoder, raw, .. } = scratch;
         encoder.set_source(&self.mixture.sources[feed.source].stream);
         let mut reader =
             self.lanes[feed.lane].readers[feed.source].lock().unwrap_or_else(PoisonError::into_inner);

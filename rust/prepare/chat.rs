@@ -9,7 +9,8 @@ use serde::Deserialize;
 use serde_json::value::RawValue;
 
 use super::field::Field;
-use crate::format::{Content, Value, Values};
+use super::json_pairs::{Pairs, write_pairs};
+use crate::format::{Content, Step, Value, Values};
 
 /// How records become rendered conversations.
 #[derive(Debug, Clone)]
@@ -56,7 +57,12 @@ pub enum MessageFormat {
     Messages,
     /// `from` and `value`.
     ShareGpt,
+    /// Either, in a list or in an object that has one: as the samples of Megatron-Bridge.
+    ChatMl,
 }
+
+/// The keys of an object of [`MessageFormat::ChatMl`] that may hold the list; the first that is there counts.
+const CHATML_KEYS: [&str; 3] = ["conversations", "messages", "conversation"];
 
 /// A message of `ShareGPT`.
 #[derive(Deserialize)]
@@ -82,6 +88,18 @@ impl Conversations {
         data: &mut Vec<Range<usize>>,
     ) -> Result<(), String> {
         let messages = self.messages(values)?;
+        self.render_messages(&messages, values, text, trained, data)
+    }
+
+    /// As [`render`](Self::render), with these messages.
+    pub(super) fn render_messages(
+        &self,
+        messages: &str,
+        values: &Values<'_>,
+        text: &mut String,
+        trained: &mut Vec<Range<usize>>,
+        data: &mut Vec<Range<usize>>,
+    ) -> Result<(), String> {
         let tools = self.tools.of(values)?;
         let chat = Chat {
             tools: tools.as_deref().map(|tools| Data::Json(tools.as_bytes())),
@@ -102,15 +120,21 @@ impl Conversations {
         Ok(())
     }
 
-    fn messages<'a>(&self, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
+    /// The messages of a record, as templates take them.
+    pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
         let key = self.messages.key();
-        let found = self.messages.of(values);
+        let mut found = self.messages.of(values);
+        if let (MessageFormat::ChatMl, Some(object)) = (self.format, found) {
+            let list = CHATML_KEYS.iter().find_map(|key| object.step(&Step::Key((*key).to_owned())));
+            found = list.or(found);
+        }
         let Some(list) = found.filter(|value| value.is_array()) else {
             return Err(format!("expected a list of messages under the key {key:?}, found {}", kind(found)));
         };
         match self.format {
             MessageFormat::Messages => Ok(Cow::Borrowed(list.json())),
             MessageFormat::ShareGpt => from_share_gpt(list.json()).map(Cow::Owned),
+            MessageFormat::ChatMl => from_chatml(list.json()).map(Cow::Owned),
         }
     }
 }
@@ -168,6 +192,36 @@ fn from_share_gpt(list: &str) -> Result<String, String> {
     Ok(messages)
 }
 
+/// Messages with `role` and `content` of those of either kind.
+fn from_chatml(list: &str) -> Result<String, String> {
+    let turns: Vec<Pairs<'_>> = serde_json::from_str(list)
+        .map_err(|error| format!("expected a list of messages that are objects: {error}"))?;
+    let mut messages = String::with_capacity(list.len());
+    for (index, turn) in turns.iter().enumerate() {
+        messages.push(if index == 0 { '[' } else { ',' });
+        let Some(value) = turn.get("value").filter(|_| turn.get("role").is_none()) else {
+            write_pairs(&mut messages, &turn.0, |_, _| Ok(None))?;
+            continue;
+        };
+        let from = turn.get("from").map(RawValue::get).unwrap_or_default();
+        let role = match from {
+            r#""human""# => r#""user""#,
+            r#""gpt""# => r#""assistant""#,
+            "" => return Err(format!("expected role and content, or from and value, in message {index}")),
+            other => other,
+        };
+        _ = write!(messages, r#"{{"role":{role},"content":{value}"#);
+        for key in ["train", "weight"] {
+            if let Some(value) = turn.get(key) {
+                _ = write!(messages, r#","{key}":{value}"#);
+            }
+        }
+        messages.push('}');
+    }
+    messages.push_str(if turns.is_empty() { "[]" } else { "]" });
+    Ok(messages)
+}
+
 fn role_of(from: &str) -> Option<&'static str> {
     Some(match from {
         "human" | "user" => "user",
@@ -191,6 +245,19 @@ mod tests {
             r#"[{"role":"user","content":"a\n\""},{"role":"assistant","content":"b","weight":0}]"#
         );
         assert_eq!(from_share_gpt("[]").unwrap(), "[]");
+    }
+
+    #[test]
+    fn chatml_messages_are_of_either_kind() {
+        let list = r#"[{"from": "human", "value": "a", "id": 3}, {"role": "tool", "content": [1.50], "x": null},
+            {"from": "gpt", "value": "b", "weight": 0}, {"from": "system", "value": "c"}]"#;
+        assert_eq!(
+            from_chatml(list).unwrap(),
+            r#"[{"role":"user","content":"a"},{"role":"tool","content":[1.50],"x":null},{"role":"assistant","content":"b","weight":0},{"role":"system","content":"c"}]"#
+        );
+        assert_eq!(from_chatml("[]").unwrap(), "[]");
+        let error = from_chatml(r#"[{"value": "a"}]"#).unwrap_err();
+        assert!(error.contains("expected role and content, or from and value, in message 0"), "{error}");
     }
 
     #[test]

@@ -9,6 +9,9 @@ pub mod chat;
 pub mod completion;
 pub mod field;
 pub mod fill_in_the_middle;
+mod image_messages;
+pub mod image_text;
+mod json_pairs;
 pub mod sidecars;
 
 use std::ops::Range;
@@ -16,9 +19,11 @@ use std::sync::Arc;
 
 use crate::error::ShardError;
 use crate::format::{Projection, RawRecord, ReadOptions, Values};
+use crate::image::{Image, ImageModel, ImageRows};
 use chat::Conversations;
 use completion::Completions;
 use fill_in_the_middle::FillInTheMiddle;
+use image_text::{ImageTexts, TextPart};
 use sidecars::{Joined, JoinedScratch, located};
 
 /// What a record becomes.
@@ -32,6 +37,8 @@ pub enum Prepare {
     Chat(Arc<Conversations>),
     /// A prompt and its completion.
     Completion(Completions),
+    /// Images with a text or a conversation.
+    ImageText(Arc<ImageTexts>),
 }
 
 /// A prepared record, in memory that is used again.
@@ -43,7 +50,24 @@ pub struct Prepared {
     pub trained: Vec<Range<usize>>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
+    /// The images, in order.
+    pub images: Vec<Image>,
     scratch: JoinedScratch,
+}
+
+/// The parts of a sample, to be replaced.
+struct Sample<'a> {
+    text: &'a mut String,
+    trained: &'a mut Vec<Range<usize>>,
+    data: &'a mut Vec<Range<usize>>,
+    images: &'a mut Vec<Image>,
+}
+
+impl Prepared {
+    fn parts(&mut self) -> (Sample<'_>, &mut JoinedScratch) {
+        let Self { text, trained, data, images, scratch } = self;
+        (Sample { text, trained, data, images }, scratch)
+    }
 }
 
 impl Prepare {
@@ -58,7 +82,21 @@ impl Prepare {
 
     /// Whether the token after the sample is trained on.
     pub fn trains_eos(&self) -> bool {
-        matches!(self, Self::Completion(_))
+        match self {
+            Self::Text | Self::FillInTheMiddle(_) | Self::Chat(_) => false,
+            Self::Completion(_) => true,
+            Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
+        }
+    }
+
+    /// What rows hold of images; none if samples have none.
+    pub fn image_rows(&self) -> Option<&ImageRows> {
+        if let Self::ImageText(samples) = self { Some(&samples.rows) } else { None }
+    }
+
+    /// The model of the images.
+    pub fn image_model(&self) -> Option<&dyn ImageModel> {
+        if let Self::ImageText(samples) = self { Some(&*samples.model) } else { None }
     }
 
     /// Whether a sample without trained tokens is left out; else it is a bad record.
@@ -67,6 +105,10 @@ impl Prepare {
             Self::Text | Self::FillInTheMiddle(_) => false,
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
+            Self::ImageText(samples) => match &samples.text {
+                TextPart::Text(_) => false,
+                TextPart::Chat(conversations) => conversations.drops_untrained,
+            },
         }
     }
 
@@ -79,26 +121,24 @@ impl Prepare {
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, trained, data, scratch, .. } = prepared;
+        let Prepared { text, scratch, .. } = prepared;
         text.clear();
         if self.is_text() {
             return options.extract(shard, record, text, &mut scratch.own);
         }
-        options.select(shard, record, &mut scratch.own, |values| self.fill(values, text, trained, data))
+        let (sample, scratch) = prepared.parts();
+        options.select(shard, record, &mut scratch.own, |values| self.fill(values, sample))
     }
 
-    /// Puts the text and the ranges of a sample with a mask in place of those given. The error is a message about the record.
-    fn fill(
-        &self,
-        values: &Values<'_>,
-        text: &mut String,
-        trained: &mut Vec<Range<usize>>,
-        data: &mut Vec<Range<usize>>,
-    ) -> Result<(), String> {
+    /// Puts the text, ranges and images of a sample with a mask in place of those given. The error is a message about the
+    /// record.
+    fn fill(&self, values: &Values<'_>, sample: Sample<'_>) -> Result<(), String> {
+        let Sample { text, trained, data, images } = sample;
         match self {
             Self::Text | Self::FillInTheMiddle(_) => Ok(()),
             Self::Chat(conversations) => conversations.render(values, text, trained, data),
             Self::Completion(completions) => completions.join(values, text, trained),
+            Self::ImageText(samples) => samples.fill(values, text, trained, data, images),
         }
     }
 
@@ -108,6 +148,7 @@ impl Prepare {
             Self::Text | Self::FillInTheMiddle(_) => projection.paths().len(),
             Self::Chat(conversations) => conversations.filter_paths,
             Self::Completion(completions) => completions.filter_paths,
+            Self::ImageText(samples) => samples.filter_paths,
         }
     }
 
@@ -120,18 +161,18 @@ impl Prepare {
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, trained, data, scratch } = prepared;
-        text.clear();
+        prepared.text.clear();
+        let (sample, scratch) = prepared.parts();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
             return sidecars.select(projection, filter_paths, shard, record, scratch, |values| {
-                self.fill(values, text, trained, data)
+                self.fill(values, sample)
             });
         }
         let bad = |reason| located(shard, record.position, reason);
         let lines = sidecars.values(&mut scratch.beside).map_err(bad)?;
         let mut checked = Ok(());
-        let is_kept = projection.extract_if(shard, record, text, &mut scratch.own, |values| {
+        let is_kept = projection.extract_if(shard, record, sample.text, &mut scratch.own, |values| {
             let values = values.with_sidecars(filter_paths, &lines);
             sidecars.keeps(&values, shard, record.position.record).unwrap_or_else(|reason| {
                 checked = Err(reason);

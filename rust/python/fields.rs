@@ -5,6 +5,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyTuple;
 
 use super::choices::{self, LAYOUTS};
+use super::sample::ImageTextPlan;
 use crate::batch::layouts::source_fields;
 use crate::batch::schema::{self, with_element_type};
 
@@ -38,20 +39,24 @@ impl Field {
 }
 
 /// The fields of a layout, in the order of a batch's arrays. `has_mask`: of samples that say which of their tokens are
-/// trained on. `source_arrays`: with those that say which source a row is of.
+/// trained on. `source_arrays`: with those that say which source a row is of. `images`: with those of images.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false, source_arrays=false))]
+#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false, source_arrays=false, images=None))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
     provenance_entries: usize,
     has_mask: bool,
     source_arrays: bool,
+    images: Option<ImageTextPlan>,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
     let mut fields = layout.fields(sequence_length, has_mask, provenance_entries);
     if source_arrays {
         fields.extend(source_fields());
+    }
+    if let Some(images) = images {
+        images.rows(sequence_length)?.extend(&mut fields);
     }
     Ok(fields.into_iter().map(Field).collect())
 }

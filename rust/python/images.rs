@@ -89,6 +89,29 @@ mod decoding {
             Ok(Self { inner: Model::new(settings, pillow).map_err(to_argument_error)? })
         }
 
+        /// "fixed", "patches" or "tiles": the shape of its images.
+        #[getter]
+        fn kind(&self) -> &'static str {
+            match self.inner.settings().shape {
+                Shape::Fixed { .. } => "fixed",
+                Shape::Patches(_) => "patches",
+                Shape::Tiles { .. } => "tiles",
+            }
+        }
+
+        /// Whether images take tokens of a text.
+        #[getter]
+        fn has_tokens(&self) -> bool {
+            !matches!(self.inner.settings().shape, Shape::Fixed { tokens: 0, .. })
+        }
+
+        /// The placeholder of an image in a text, its token, and what comes before and after its tokens.
+        #[getter]
+        fn markup(&self) -> [&str; 4] {
+            let Markup { placeholder, token, before, after } = &self.inner.settings().markup;
+            [placeholder, token, before, after]
+        }
+
         fn plan(&self, height: u32, width: u32) -> PyResult<Plan> {
             let plan = self.inner.plan(Size { width, height }).map_err(to_error)?;
             Ok(((plan.size.height, plan.size.width), plan.grid_thw, plan.tokens, plan.tiles))
@@ -109,6 +132,12 @@ mod decoding {
                 let (values, plan) = self.write(py, &data, max_pixels, Model::write_u8)?;
                 Ok(values.into_pyarray(py).reshape(self.inner.pixels_shape(&plan))?.into_any())
             }
+        }
+    }
+
+    impl ImageModel {
+        pub fn inner(&self) -> &Model {
+            &self.inner
         }
     }
 
@@ -266,11 +295,13 @@ mod decoding {
         }
     }
 
-    fn left_out() -> Error {
+    pub fn left_out() -> Error {
         Error::Image(
             "this build of gristmill leaves images out; build it with the Cargo feature `images`".to_owned(),
         )
     }
 }
 
+#[cfg(not(feature = "images"))]
+pub use decoding::left_out;
 pub use decoding::{ImageModel, MAX_PIXELS, decode_image, filters, image_size, models};

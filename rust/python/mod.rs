@@ -14,6 +14,7 @@ mod encoder;
 mod error;
 mod fields;
 mod gzip_index;
+mod image_rows;
 mod images;
 mod inflate;
 mod inspect;

@@ -233,6 +233,7 @@ impl Pipeline {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified, sources } =
             self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
+        let has_images = self.with(py, |pipeline| pipeline.mixture().image_rows().is_some())?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
@@ -248,10 +249,19 @@ impl Pipeline {
         stats.set_item("wait_seconds", waited.as_secs_f64())?;
         stats.set_item("ring_ready", ready)?;
         let by_stage = PyDict::new(py);
-        for (stage, duration) in ["read", "encode", "pack"].into_iter().zip(busy) {
+        for (stage, duration) in ["read", "encode", "pack", "decode"].into_iter().zip(busy) {
+            // Without images there is nothing to decode.
+            if stage == "decode" && !has_images {
+                continue;
+            }
             by_stage.set_item(stage, duration.as_secs_f64())?;
         }
         stats.set_item("busy_seconds", by_stage)?;
+        if has_images {
+            stats.set_item("images", totals.images)?;
+            stats.set_item("image_tokens", totals.image_tokens)?;
+            stats.set_item("undecodable", totals.undecodable)?;
+        }
         stats.set_item("verified", verified)?;
         if !sources.is_empty() {
             stats.set_item("sources", by_source(py, sources)?)?;

@@ -4,16 +4,20 @@ use gristmill_chat_template::NoneFields;
 use pyo3::prelude::*;
 
 use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
+use super::images::ImageModel;
 use crate::error::Error;
-use crate::format::{Path, Projection};
+use crate::format::{IMAGES_KEY, Path, Projection};
+use crate::image::ImageRows;
 use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
+use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has one")]
 pub enum Sample {
     FillInTheMiddle(FillPlan),
     Masked(Masked),
@@ -34,6 +38,7 @@ pub struct FillPlan {
 pub enum Masked {
     Chat(ChatPlan),
     Completion(CompletionPlan),
+    ImageText(ImageTextPlan),
 }
 
 /// A conversation. Tools are JSON, or the key of a record that holds them.
@@ -49,7 +54,7 @@ pub struct ChatPlan {
     kwargs: Option<Vec<u8>>,
     date: Option<String>,
     keep_none: bool,
-    is_share_gpt: bool,
+    format: String,
     protects_content: bool,
     drops_untrained: bool,
 }
@@ -59,6 +64,23 @@ pub struct CompletionPlan {
     prompt_field: String,
     completion_field: String,
     drops_untrained: bool,
+}
+
+/// Images with a text or a conversation.
+#[derive(FromPyObject)]
+pub struct ImageTextPlan {
+    text_field: Option<String>,
+    chat: Option<ChatPlan>,
+    parts: Vec<String>,
+    image_model: Py<ImageModel>,
+    image_token: Option<u32>,
+    template_text: String,
+    image_text: String,
+    untrained: Vec<u32>,
+    max_images: usize,
+    max_patches: Option<usize>,
+    normalized: bool,
+    rotary: bool,
 }
 
 impl FillPlan {
@@ -71,15 +93,17 @@ impl FillPlan {
 }
 
 impl Masked {
-    /// How records are prepared, and what is wanted of each beside the values of `paths`, which are the filter's, and
-    /// these columns.
+    /// How records are prepared for rows of so many tokens, and what is wanted of each beside the values of `paths`, which
+    /// are the filter's, and these columns.
     pub fn plan(
         self,
         mut paths: Vec<Path>,
         mut columns: Vec<String>,
+        sequence_length: usize,
     ) -> Result<(Prepare, Projection), Error> {
         let filter_paths = paths.len();
         let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
+        let mut with_images = None;
         let prepare = match self {
             Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),
             Self::Completion(plan) => Prepare::Completion(Completions {
@@ -88,8 +112,55 @@ impl Masked {
                 completion: wanted(&plan.completion_field),
                 drops_untrained: plan.drops_untrained,
             }),
+            Self::ImageText(mut plan) => {
+                with_images = Some(ImageModel::parts(std::mem::take(&mut plan.parts)));
+                Prepare::ImageText(plan.samples(filter_paths, sequence_length, wanted)?.into())
+            }
         };
-        Ok((prepare, Projection::named(columns).with_paths(paths)))
+        let projection = Projection::named(columns).with_paths(paths);
+        let projection = match with_images {
+            Some(parts) => projection.with_images(parts),
+            None => projection,
+        };
+        Ok((prepare, projection))
+    }
+}
+
+impl ImageTextPlan {
+    /// What rows hold of images.
+    pub fn rows(&self, sequence_length: usize) -> Result<ImageRows, Error> {
+        Ok(ImageRows {
+            max_images: self.max_images,
+            shape: self.image_model.get().pixel_shape(sequence_length, self.max_patches)?,
+            normalized: self.normalized,
+            rotary: self.rotary,
+        })
+    }
+
+    fn samples(
+        self,
+        filter_paths: usize,
+        sequence_length: usize,
+        mut wanted: impl FnMut(&str) -> Field,
+    ) -> Result<ImageTexts, Error> {
+        Ok(ImageTexts {
+            filter_paths,
+            rows: self.rows(sequence_length)?,
+            model: self.image_model.get().core(),
+            images: wanted(IMAGES_KEY),
+            tokens: ImageTokens {
+                template: self.template_text,
+                text: self.image_text,
+                image: self.image_token,
+                untrained: self.untrained,
+            },
+            text: match (self.chat, self.text_field) {
+                (Some(chat), _) => {
+                    TextPart::Chat(Box::new(chat.conversations(filter_paths, true, wanted)?))
+                }
+                (None, field) => TextPart::Text(wanted(&field.unwrap_or_default())),
+            },
+        })
     }
 }
 
@@ -121,7 +192,11 @@ impl ChatPlan {
             date: self.date.as_deref().map(parse_date).transpose()?,
             none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
             training,
-            format: if self.is_share_gpt { MessageFormat::ShareGpt } else { MessageFormat::Messages },
+            format: match self.format.as_str() {
+                "sharegpt" => MessageFormat::ShareGpt,
+                "chatml" => MessageFormat::ChatMl,
+                _ => MessageFormat::Messages,
+            },
             protects_content: self.protects_content,
             drops_untrained: self.drops_untrained,
         })

@@ -174,7 +174,7 @@ impl Spec {
         let (prepare, projection) = match input.sample {
             None => (Prepare::Text, text(paths)),
             Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
-            Some(Sample::Masked(plan)) => plan.plan(paths, columns)?,
+            Some(Sample::Masked(plan)) => plan.plan(paths, columns, rows.sequence_length)?,
         };
         Ok(StreamSpec {
             shards,

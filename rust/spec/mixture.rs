@@ -20,6 +20,7 @@ use std::sync::Arc;
 
 use super::StreamSpec;
 use crate::error::{Error, Result};
+use crate::image::ImageRows;
 use crate::lane::cursor::Cursor;
 
 /// 2^64 divided by the golden ratio.
@@ -136,6 +137,11 @@ impl Mixture {
     /// Whether samples of some source say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
         self.sources.iter().any(|source| source.stream.prepare.has_mask())
+    }
+
+    /// What rows hold of images, if samples of some source have any. All such sources agree on it.
+    pub fn image_rows(&self) -> Option<&ImageRows> {
+        self.sources.iter().find_map(|source| source.stream.prepare.image_rows())
     }
 
     /// What weights count.

@@ -30,3 +30,28 @@ def write_chatml(path: Path) -> Path:
     (path / "tokenizer_config.json").write_text(json.dumps({"eos_token": {"content": "<|im_end|>"}}))
     (path / "chat_template.jinja").write_text(CHATML)
     return path
+
+
+# As that of Qwen3-VL, of parts that are images or texts.
+VISION_CHATML = (
+    "{%- for message in messages %}{{ '<|im_start|>' + message.role + '\n' }}"
+    "{%- if message.content is string %}{{ message.content }}{%- else %}{%- for part in message.content %}"
+    "{%- if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>{%- else %}{{ part.text }}{%- endif %}"
+    "{%- endfor %}{%- endif %}{{ '<|im_end|>\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{%- endif %}"
+)
+_VISION_TOKENS = (
+    "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<start_of_image>", "<image_soft_token>", "<end_of_image>",
+)  # fmt: skip
+
+
+def write_vision(path: Path) -> Path:
+    """The same with the tokens that Qwen-VL and Gemma 3 have for images, and a template for these of Qwen."""
+    file = write_chatml(path) / "tokenizer.json"
+    tokenizer = json.loads(file.read_text())
+    tokens = tokenizer["added_tokens"]
+    for content in _VISION_TOKENS:
+        tokens.append({**tokens[-1], "id": tokens[-1]["id"] + 1, "content": content})
+    file.write_text(json.dumps(tokenizer))
+    (path / "chat_template.jinja").write_text(VISION_CHATML)
+    return path

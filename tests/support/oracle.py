@@ -66,7 +66,7 @@ class Model:
         most = self.shuffle_window if self.seed is not None else self.fit_window
         begins, window, size = (0, 0), [], 0
         for shard, path in enumerate(paths):
-            for record, value in records(path):
+            for record, value in self._records(path):
                 document = self._encode(value)
                 if document is None:
                     continue
@@ -78,6 +78,9 @@ class Model:
                     yield self._ordered(window, (lane, epoch, *begins))
                     begins, window, size = (shard, record + 1), [], 0
         yield self._ordered(window, (lane, epoch, *begins))
+
+    def _records(self, path: str) -> Iterator[tuple[int, Any]]:
+        return records(path)
 
     def _encode(self, record: Any) -> "Document | None":
         """The sample of a record; none if it is bad or left out."""

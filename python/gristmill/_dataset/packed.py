@@ -61,6 +61,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         entry = np.searchsorted(length.cumsum(), i, side="right")
         source = dataset.pieces[shard[entry]].name, record[entry], offset[entry] + i - length[:entry].sum()
 
+    With a `sample` of `ImageText`, rows also hold `images` (uint8 or float32 `[rows, max_images, height, width, 3]`) or
+    `image_patches` (`[rows, max_patches, values]`) and `image_grid_thw` (`[rows, max_images, 3]`); `image_masks`,
+    `image_segmentation` and `image_position` (int32 `[rows, max_images]`): for each image 1, its segment, and the index
+    of its first token. With `mrope`, `inputs_position` or its like is `[rows, 3, sequence_length]`.
+
     With a `Mixture`, each row is of one of its sources. Of them each has its own `text_field`, `sample`, `keep`,
     `sidecars`, `drop`, `split_bytes`, `max_document_bytes`, `shuffle_window`, `epochs`, `on_error` and
     `max_error_rate`: they are arguments of `Source` and not of this class. The rows of a source are those that a
@@ -75,7 +80,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that are trained
         on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`), or 0 in the
         array `tokens_loss_mask` (`grain`), which only such samples have. A conversation gets neither EOS nor BOS but
-        by its template. "Document" stands for any sample in what follows.
+        by its template. `ImageText`: images with a text or a conversation. "Document" stands for any sample in what
+        follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.

@@ -39,6 +39,7 @@ class Reporter:
         self._process = self._process_id()
         self._has_warned_of_truncation = False
         self._quarantined = 0
+        self._undecodable = 0
         self._exhausted: dict[str, int] = {}
         self._begin()
 
@@ -46,6 +47,7 @@ class Reporter:
         """What came before a restored position was reported by the run that saved it."""
         stats = stream.stats()
         self._quarantined = stats["quarantined"]
+        self._undecodable = stats.get("undecodable", 0)
         self._exhausted = _exhausted_lanes(stats)
         self._begin()
 
@@ -93,6 +95,15 @@ class Reporter:
             lost = counted(stats["lost_shards"], "shard")
             unread = f", {lost} not read to the end" if stats["lost_shards"] else ""
             _LOG.warning("%s quarantined, %s in all%s%s", records, f"{all_now:,}", unread, _first(entries))
+        all_now = stats.get("undecodable", 0)
+        new, self._undecodable = all_now - self._undecodable, all_now
+        if new > 0:
+            self._listed, entries = stream.core.quarantine(self._listed)
+            samples = counted(new, "sample has", "samples have")
+            _LOG.warning(
+                "%s an image that cannot be decoded, and is not trained on, %s in all%s",
+                samples, f"{all_now:,}", _first(entries),
+            )  # fmt: skip
         for name, lanes in _exhausted_lanes(stats).items():
             if (mixing := stream.spec.mixing) and lanes > self._exhausted.get(name, 0):
                 all_lanes = counted(len(stream.spec.running.own_lanes), "lane")

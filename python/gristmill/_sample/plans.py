@@ -5,6 +5,7 @@ import datetime
 import hashlib
 import json
 import os
+import re
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -18,7 +19,10 @@ from gristmill._chat.template import (
     to_json,
     train_options,
 )
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Sample, Text
+from gristmill._images.model import ImageModel, core_of_model
+from gristmill._sample import image_fields
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
+from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
 from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, folder_of, token_id
 from gristmill._util import checks
@@ -51,6 +55,10 @@ class TextPlan:
     fingerprint: str
 
 
+# The tokens of Qwen-VL around an image.
+_VISION = ("<|vision_start|>", "<|vision_end|>")
+
+
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChatPlan:
     """How records become conversations. The core reads it in `rust/python/sample.rs`.
@@ -74,7 +82,7 @@ class ChatPlan:
     kwargs: bytes | None
     date: str | None
     keep_none: bool
-    is_share_gpt: bool
+    format: str
     protects_content: bool
     drops_untrained: bool
     fingerprint: str
@@ -96,7 +104,125 @@ class CompletionPlan:
     fingerprint: str
 
 
-Plan = TextPlan | ChatPlan | CompletionPlan
+@dataclass(frozen=True, eq=False, kw_only=True)
+class ImageTextPlan:
+    """How records become samples with images. The core reads it in `rust/python/sample.rs`.
+
+    Attributes:
+      text_field: the key of the text.
+      chat: or how a conversation is rendered.
+      parts: the extensions of images.
+      image_model: the core's model.
+      image_token: the id of the token that an image has many of; None if images have none.
+      template_text: what the chat template writes for an image; empty if that is `image_text`.
+      image_text: what stands for an image in a text, with one such token.
+      untrained: further ids that are never trained on.
+      normalized: whether pixels are float32.
+      rotary: whether positions have three axes.
+    """
+
+    has_mask: ClassVar[bool] = True
+    text_field: str | None
+    chat: ChatPlan | None
+    parts: list[str]
+    image_model: _core.ImageModel
+    image_token: int | None
+    template_text: str
+    image_text: str
+    untrained: list[int]
+    max_images: int
+    max_patches: int | None
+    normalized: bool
+    rotary: bool
+    model_name: str
+    fingerprint: str
+
+    @property
+    def rows(self) -> str:
+        """What rows hold of images, for a message; rows of one stream agree on it."""
+        dtype = "float32" if self.normalized else "uint8"
+        return (
+            f"model={self.model_name}, max_images={self.max_images}, max_patches={self.max_patches}, "
+            f"images={dtype!r}, mrope={self.rotary}"
+        )
+
+
+Plan = TextPlan | ChatPlan | CompletionPlan | ImageTextPlan
+
+
+def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_document_bytes: int) -> ImageTextPlan:
+    """The plan of a sample with images; the first of the shards may be read to find its parts.
+
+    Raises:
+      ArgumentError: the tokenizer lacks the model's token of images, the model has no rows, or parts cannot be told.
+      TemplateError: as for `make`.
+    """
+    model = sample.model if isinstance(sample.model, ImageModel) else ImageModel(sample.model)
+    core = core_of_model(model)
+    if core.kind == "tiles":
+        raise ArgumentError(f"model={sample.model!r}: rows of images in tiles are not offered; use ImageModel.pixels")
+    if sample.mrope and core.kind != "patches":
+        raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
+    parts, text = image_fields.resolve(sample.fields, sample.text, shards, max_document_bytes)
+    image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
+    chat = make(text, encoder) if isinstance(text, Chat) else None
+    return ImageTextPlan(
+        text_field=None if isinstance(text, Chat) else text.field,
+        chat=chat,
+        parts=parts,
+        image_model=core,
+        image_token=image_token,
+        template_text=template_text if chat else "",
+        image_text=image_text,
+        untrained=untrained,
+        max_images=sample.max_images,
+        max_patches=sample.max_patches if core.kind == "patches" else None,
+        normalized=sample.images == "float32",
+        rotary=sample.mrope,
+        model_name=_named(model),
+        fingerprint=_described(
+            sample, model=_named(model), fields=",".join(parts), text=chat.fingerprint if chat else repr(text)
+        ),
+    )
+
+
+def _named(model: ImageModel) -> str:
+    """A model with those of its values that are set: `ImageModel(name='qwen3-vl', pillow=13)`."""
+    values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.name != "_"}
+    inside = ", ".join(f"{name}={value!r}" for name, value in values.items() if value is not None)
+    return f"ImageModel({inside})"
+
+
+def _image_tokens(
+    core: _core.ImageModel, encoder: Encoder, sample: ImageText
+) -> tuple[int | None, str, str, list[int]]:
+    """The id of the image token, an image in a text and in a template's, and ids around it that are not trained on."""
+    (placeholder, token, before, after), shown = core.markup, sample.model
+    if sample.image_token is not None:
+        if token:
+            raise ArgumentError(f"image_token={sample.image_token!r}: the model's own is {token!r}; leave it out")
+        placeholder = token = sample.image_token
+    elif not token:
+        if core.has_tokens:
+            raise ArgumentError(
+                f"model={shown!r}: its images have tokens: set image_token= to the one of the tokenizer"
+            )
+        return None, "", "", []
+    image_token = core_of(encoder).token_to_id(token)
+    if image_token is None:
+        raise ArgumentError(
+            f"model={shown!r}: the tokenizer has no token {token!r}, which stands for images; use the model's tokenizer"
+        )
+    image_text, template_text = before + token + after, placeholder
+    if sample.image_token is not None:
+        template_text = ""
+    elif placeholder == token:
+        # The templates of Qwen write the tokens around it.
+        before, after = _VISION
+        image_text, template_text = before + token + after, ""
+    words = [placeholder, *re.findall("<[^<>]+>", before + after)]
+    found = [core_of(encoder).token_to_id(word) for word in words]
+    return image_token, image_text, template_text, [known for known in found if known is not None]
 
 
 @overload
@@ -111,7 +237,7 @@ def make(sample: Completion, encoder: Encoder) -> CompletionPlan: ...
 def make(sample: Text, encoder: Encoder) -> TextPlan | None: ...
 
 
-def make(sample: Sample, encoder: Encoder) -> Plan | None:
+def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     """The plan of a sample with a tokenizer; None of a plain text.
 
     Raises:
@@ -147,7 +273,7 @@ def make(sample: Sample, encoder: Encoder) -> Plan | None:
         kwargs=kwargs,
         date=date,
         keep_none=sample.none_fields == "keep",
-        is_share_gpt=sample.format == "sharegpt",
+        format=sample.format,
         protects_content=sample.special_tokens_in_content == "text",
         drops_untrained=sample.on_untrained == "drop",
         fingerprint=_described(
@@ -233,7 +359,7 @@ def _date(given: str | None, template: ChatTemplate) -> str | None:
     return datetime.datetime.now().date().isoformat() if given == "today" else checks.text("date", given)
 
 
-def _described(sample: Chat | Completion, **instead: Any) -> str:
+def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
     """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
     values = {
         field.name: instead.get(field.name, getattr(sample, field.name))

@@ -1,15 +1,16 @@
-"""`Text`, `FillInTheMiddle`, `Chat` and `Completion`: what a record becomes, as callers say it."""
+"""`Text`, `FillInTheMiddle`, `Chat`, `Completion` and `ImageText`: what a record becomes, as callers say it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from gristmill._chat.template import ChatTemplate, TrainOn
+from gristmill._images.model import ImageModel
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
 
-FORMATS = ("messages", "sharegpt")
+FORMATS = ("messages", "sharegpt", "chatml")
 _CHOICES = {
     "format": FORMATS,
     "none_fields": ("drop", "keep"),
@@ -113,7 +114,9 @@ class Chat:
         tokens of the template are read as such in either case.
       on_untrained: what becomes of a conversation without any trained token, or whose trained tokens truncation has
         dropped: `"error"`: it is a bad record; `"drop"`: it is left out and counted as filtered.
-      format: `"messages"`: messages as templates take them; `"sharegpt"`: with `from` and `value`.
+      format: `"messages"`: messages as templates take them; `"sharegpt"`: with `from` and `value`; `"chatml"`: either,
+        in a list or in an object that has one under `conversations`, `messages` or `conversation`, as the samples of
+        Megatron-Bridge.
       stop_tokens: the tokens at which the model stops, for templates that write none after a message.
       train_reasoning: whether reasoning is trained on, where it is a field of a message.
       train_tool_calls: whether tool calls are.
@@ -133,7 +136,7 @@ class Chat:
     none_fields: Literal["drop", "keep"] = "drop"
     special_tokens_in_content: Literal["id", "text"] = "id"
     on_untrained: Literal["error", "drop"] = "error"
-    format: Literal["messages", "sharegpt"] = "messages"
+    format: Literal["messages", "sharegpt", "chatml"] = "messages"
     stop_tokens: Sequence[str] = ()
     train_reasoning: bool = True
     train_tool_calls: bool = True
@@ -186,7 +189,90 @@ class Completion:
         checks.choice("on_untrained", self.on_untrained, _CHOICES["on_untrained"])
 
 
-Sample: TypeAlias = Text | Chat | Completion
+@dataclass(frozen=True)
+class ImageText:
+    """Images with a text or a conversation, of the samples of WebDataset in tars that are not compressed.
+
+    A sample is never cut. Images are known by their headers until a row is packed, and then decoded straight into the
+    batch. Their tokens are never trained on.
+
+    - Of a text all other tokens are, and EOS. A text that holds `<image>` has its images there, as many as the sample
+      has; any other one has them in front.
+    - A conversation is rendered by its chat template, in which each image is a part `{"type": "image"}`; `<image>` in
+      a message stands for such a part. With `format="chatml"` the images of a message come before its text, whose
+      pieces are stripped of spaces, as in Megatron-Bridge.
+
+    A sample whose placeholders do not match its images, or that does not fit into a row (`sequence_length`,
+    `max_images`, `max_patches`), is a bad record; with `truncation="drop"` one that does not fit is left out and
+    counted as filtered. An image that turns out to be damaged when it is decoded stops the run, or with
+    `on_error="quarantine"` becomes zeros: its sample stays in the row, is not trained on, is listed, and counted as
+    `undecodable`.
+
+    Attributes:
+      model: what becomes of an image: a name such as `"qwen3-vl"` or `"gemma3"`, or an `ImageModel`.
+      fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each stands
+        for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"` or
+        `"conversation"`, such as `"txt"` or `"json[caption]"`. None: all images, and the text or conversation that the
+        first record has, which is logged. Images are in the natural order of their extensions; `jpgs` is a pickled
+        list of `bytes`, of which nothing is unpickled.
+      text: `Text` or `Chat`; None: as `fields` says.
+      max_images: the most images of a row.
+      images: `"uint8"`: resized pixels; `"float32"`: normalized ones, those of the model's processor in
+        `transformers`.
+      mrope: whether positions are those of Qwen-VL's M-RoPE, with three axes.
+      max_patches: of models that take images in their own size, the most patches of a row. None: as many as the tokens
+        of a row can stand for.
+      image_token: the token of images, of models whose name does not say it, such as LLaVA's `"<image>"`.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    model: "str | ImageModel"
+    fields: "Mapping[str, Any] | None" = None
+    text: "Text | Chat | None" = None
+    max_images: int = 8
+    images: Literal["uint8", "float32"] = "uint8"
+    mrope: bool = False
+    max_patches: int | None = None
+    image_token: str | None = None
+
+    def __post_init__(self) -> None:
+        if not isinstance(self.model, (str, ImageModel)):
+            raise checks.wrong_type("model", self.model, "a name or a gm.ImageModel")
+        if self.text is not None and not isinstance(self.text, (Text, Chat)):
+            raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
+        if isinstance(self.text, Text) and self.text.fim is not None:
+            raise ArgumentError(
+                f"text={self.text!r}: texts with images are not cut for fill-in-the-middle; leave fim= out"
+            )
+        checks.integer("max_images", self.max_images, 1, 2**16)
+        checks.optional_integer("max_patches", self.max_patches, 1, 2**24)
+        checks.choice("images", self.images, ("uint8", "float32"))
+        checks.boolean("mrope", self.mrope)
+        if self.image_token is not None:
+            checks.text("image_token", self.image_token)
+        self._check_fields()
+
+    def _check_fields(self) -> None:
+        if self.fields is None:
+            return
+        if not isinstance(self.fields, Mapping):
+            raise checks.wrong_type("fields", self.fields, "a dict of parts by name, or None")
+        if unknown := self.fields.keys() - {"images", "text", "conversation"}:
+            raise ArgumentError(f"fields={sorted(unknown)!r}: expected images, and text or conversation")
+        if {"text", "conversation"} <= self.fields.keys():
+            raise ArgumentError("fields: expected a text or a conversation, got both")
+        for name, value in self.fields.items():
+            if name != "images":
+                checks.text(f"fields[{name!r}]", value)
+            elif not isinstance(value, str):
+                for extension in checks.items("fields['images']", value, "a list of extensions"):
+                    checks.text("fields['images']", extension)
+
+
+Sample: TypeAlias = Text | Chat | Completion | ImageText
 
 
 def check(name: str, value: Any) -> Sample | None:
@@ -195,6 +281,6 @@ def check(name: str, value: Any) -> Sample | None:
     Raises:
       ArgumentTypeError: it is no sample.
     """
-    if value is None or isinstance(value, (Text, Chat, Completion)):
+    if value is None or isinstance(value, (Text, Chat, Completion, ImageText)):
         return value
-    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Completion or None")
+    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Completion, gm.ImageText or None")

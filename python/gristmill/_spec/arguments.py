@@ -130,7 +130,7 @@ class Input:
     sample: Plan | None = _argument(
         SampleKind(),
         None,
-        "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat` or `gm.Completion`.",
+        "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Completion`, `gm.ImageText`.",
         none="the text in `text_field`",
         see="fine-tuning.md",
     )

@@ -8,7 +8,8 @@ from gristmill._mixture import fingerprint as mixture_fingerprint
 from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.stages import Stage
-from gristmill._sample.samples import Chat
+from gristmill._sample.plans import ImageTextPlan
+from gristmill._sample.samples import Chat, ImageText
 from gristmill._spec import spec as specs
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.lanes import lanes_of_host
@@ -101,6 +102,7 @@ def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> Spec:
     _check_common(given)
     _check_quarantine_file(mixture, given)
     found = {name: _resolve_source(mixture, name, given) for name in mixture.sources}
+    _check_images(found)
     lanes = min(spec.order.lanes for spec in found.values())
     running = next(iter(found.values())).running
     own = lanes_of_host(lanes, running.shard_index, running.shard_count)
@@ -137,12 +139,30 @@ def _resolve_source(mixture: Mixture, name: str, given: Mapping[str, Any]) -> Sp
     own = {**given, **arguments}
     if arguments["on_error"] != "quarantine":
         own["quarantine_file"] = None
-    if isinstance(arguments["sample"], Chat):
+    sample = arguments["sample"]
+    if isinstance(sample, Chat) or (isinstance(sample, ImageText) and isinstance(sample.text, Chat)):
         own |= {"eos": None, "bos": False}
     try:
         return specs.resolve(own)
     except (ArgumentError, ArgumentTypeError, MissingShardError, TemplateError) as error:
         raise type(error)(f"source {name!r}: {error}") from error
+
+
+def _check_images(specs_by_name: Mapping[str, Spec]) -> None:
+    """Checks that rows of all sources with images hold the same of them.
+
+    Raises:
+      ArgumentError: they do not.
+    """
+    samples = ((name, spec.source.input.sample) for name, spec in specs_by_name.items())
+    rows = {name: sample.rows for name, sample in samples if isinstance(sample, ImageTextPlan)}
+    first = next(iter(rows), "")
+    for name, other in rows.items():
+        if other != rows[first]:
+            raise ArgumentError(
+                f"the sources {first!r} and {name!r} have other arrays of images: {rows[first]}, and {other}; rows of "
+                "one mixture hold the same"
+            )
 
 
 def _check_common(given: Mapping[str, Any]) -> None:

@@ -12,7 +12,7 @@ import numpy as np
 
 from gristmill import _core
 from gristmill._sample import plans
-from gristmill._sample.samples import Chat, Text
+from gristmill._sample.samples import Chat, ImageText, Text
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.pieces import Piece, count_pieces
@@ -98,11 +98,13 @@ class Spec:
     @property
     def fields(self) -> list[_core.Field]:
         """The arrays of an element, in order."""
-        has_mask = any(
-            sample is not None and sample.has_mask for sample in (spec.source.input.sample for spec in self.sources)
-        )
+        samples = [spec.source.input.sample for spec in self.sources]
+        has_mask = any(sample is not None and sample.has_mask for sample in samples)
+        images = next((sample for sample in samples if isinstance(sample, plans.ImageTextPlan)), None)
         length, running = self.rows.sequence_length, self.running
-        return _core.layout_fields(self.rows.layout, length, running.provenance, has_mask, running.source_arrays)
+        return _core.layout_fields(
+            self.rows.layout, length, running.provenance, has_mask, running.source_arrays, images
+        )
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -152,6 +154,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     effects.reset_arguments_without_effect(ARGUMENTS, values)
     effects.warn_of_unnamed_sidecars(values)
     _take_truncation(values)
+    _check_images(values)
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
@@ -168,11 +171,15 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
     check_is_function(encoder)
     sample = values["sample"]
-    if isinstance(sample, Chat):
+    if isinstance(sample, ImageText):
+        plan = plans.make_with_images(sample, encoder, manifest, values["max_document_bytes"])
+        values["sample"] = plan
+        _check_sizes(values, plan)
+    elif sample is not None:
+        values["sample"] = plans.make(sample, encoder)
+    if isinstance(sample, Chat) or getattr(values["sample"], "chat", None):
         values["eos"] = False if values["eos"] is None else values["eos"]
         _check_no_special_tokens(values)
-    if sample is not None:
-        values["sample"] = plans.make(sample, encoder)
     values["eos"] = special_token_id(encoder, "eos", values["eos"])
     values["bos"] = special_token_id(encoder, "bos", values["bos"])
 
@@ -222,6 +229,21 @@ def _take_truncation(values: dict[str, Any]) -> None:
         values["truncation"] = default
 
 
+def _check_images(values: Mapping[str, Any]) -> None:
+    """Checks that samples with images are neither cut nor joined."""
+    if not isinstance(values["sample"], ImageText):
+        return
+    wrong: dict[str, str] = {}
+    if values["packing"] == "concat":
+        wrong["packing"] = "samples with images are never cut: use 'best_fit' or 'pad'"
+    elif values["truncation"] not in ("right", "error", "drop"):
+        wrong["truncation"] = "samples with images are never cut: leave it out, or use 'drop'"
+    elif values["boundary_targets"]:
+        wrong["boundary_targets"] = "nothing is trained from one sample with images to the next; leave it out"
+    for name, advice in wrong.items():
+        raise ArgumentError(f"{name}={values[name]!r}: {advice}")
+
+
 def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
     for name in ("eos", "bos"):
         if values[name] is not False:
@@ -230,13 +252,14 @@ def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
             )
 
 
-def _check_sizes(values: Mapping[str, Any]) -> None:
+def _check_sizes(values: Mapping[str, Any], images: "plans.ImageTextPlan | None" = None) -> None:
     rows = values["batch_size"]
-    for field in _core.layout_fields(values["layout"], values["sequence_length"], values["provenance"]):
+    for field in _core.layout_fields(values["layout"], values["sequence_length"], values["provenance"], images=images):
         if (rows or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
             raise ArgumentError(
                 f"batch_size={rows}: the array {field.name!r} with rows of shape {list(field.row_shape)} would have "
-                f"more than {_MOST_ELEMENTS} elements; lower batch_size=, sequence_length= or provenance="
+                f"more than {_MOST_ELEMENTS} elements; lower batch_size=, sequence_length= or "
+                + ("max_images= or max_patches=" if images else "provenance=")
             )
 
 

@@ -142,6 +142,14 @@ impl Archive {
         if read < length { Err(self.cut()) } else { Ok(()) }
     }
 
+    /// Passes over at most `most` further bytes of the last member's content.
+    pub(super) fn pass(&mut self, most: u64) -> Result<(), Damage> {
+        let length = self.left.min(most);
+        let passed = self.input.pass(length).map_err(|reason| self.unreadable(reason))?;
+        self.left -= passed;
+        if passed < length { Err(self.cut()) } else { Ok(()) }
+    }
+
     fn read_extra(&mut self, size: u64) -> Result<Vec<u8>, Damage> {
         if size > LONGEST_NAME {
             return Err(self.damaged(format!(

@@ -4,7 +4,8 @@ use std::ops::Range;
 
 use super::super::{Member as Shown, ReadOptions, Step, jsonl, to_json};
 use super::archive::{Archive, Damage, Member};
-use crate::format::projection::Columns;
+use super::images::{self, Image};
+use crate::format::projection::{Columns, IMAGES_KEY, ImageParts};
 
 /// The first bytes of a member that tell text from other data, which has a NUL in them: images, audio, video, arrays.
 const PROBED: u64 = 4 << 10;
@@ -21,6 +22,8 @@ pub(super) struct Wanted {
     names: Vec<String>,
     /// And all others.
     all: bool,
+    /// And those that are images.
+    images: Option<ImageParts>,
     /// The most bytes of them.
     limit: u64,
 }
@@ -35,6 +38,8 @@ enum Reading {
     },
     /// As text, unless its first bytes show that it is none.
     Either,
+    /// As images, of which the headers are read.
+    Images,
 }
 
 #[derive(Default)]
@@ -48,6 +53,8 @@ pub(super) struct Group {
 
 struct Item {
     extension: String,
+    /// Where its content begins in the shard.
+    offset: u64,
     size: u64,
     content: Content,
 }
@@ -57,7 +64,12 @@ enum Content {
     Unread,
     Binary,
     Text(Range<usize>),
-    Json { range: Range<usize>, whole: bool },
+    /// Images, or why there are none.
+    Images(Result<Vec<Image>, String>),
+    Json {
+        range: Range<usize>,
+        whole: bool,
+    },
 }
 
 impl Wanted {
@@ -77,12 +89,13 @@ impl Wanted {
             Columns::Named(names) => (None, [names.as_slice(), &paths].concat()),
             Columns::All => (None, paths),
         };
-        Self { text, names, all: *projection.columns() == Columns::All, limit }
+        let all = *projection.columns() == Columns::All;
+        Self { text, names, all, images: projection.images().cloned(), limit }
     }
 
     /// All members, with the same limit.
     pub(super) fn all(&self) -> Self {
-        Self { text: None, names: Vec::new(), all: true, limit: self.limit }
+        Self { text: None, names: Vec::new(), all: true, images: None, limit: self.limit }
     }
 
     /// The names that are wanted by themselves.
@@ -92,6 +105,9 @@ impl Wanted {
 
     /// How a member is read. None: it is not wanted.
     fn reading(&self, extension: &str) -> Option<Reading> {
+        if self.images.as_ref().is_some_and(|images| images.contain(extension)) {
+            return Some(Reading::Images);
+        }
         let whole = self.all || self.iter().any(|name| name == extension);
         if is_json(extension) {
             let inside = self.iter().any(|name| inside(name, extension).is_some());
@@ -149,11 +165,16 @@ impl Group {
             self.fault = Some((None, found));
             return Ok(());
         }
+        let offset = archive.offset();
         let content = match wanted.reading(&extension) {
             None => Content::Unread,
+            Some(Reading::Images) => match &wanted.images {
+                Some(parts) => Content::Images(images::read(archive, parts, member.size, wanted.limit)?),
+                None => Content::Unread,
+            },
             Some(reading) => self.read(&extension, reading, member.size, wanted.limit, archive)?,
         };
-        self.items.push(Item { extension, size: member.size, content });
+        self.items.push(Item { extension, offset, size: member.size, content });
         Ok(())
     }
 
@@ -185,7 +206,7 @@ impl Group {
         let range = start..self.data.len();
         Ok(match reading {
             Reading::Json { whole } => Content::Json { range, whole },
-            Reading::Text | Reading::Either => Content::Text(range),
+            Reading::Text | Reading::Either | Reading::Images => Content::Text(range),
         })
     }
 
@@ -205,7 +226,12 @@ impl Group {
         for item in &self.items {
             write_key(&item.extension, line);
             match &item.content {
-                Content::Binary => line.extend_from_slice(format!("{{\"bytes\":{}}}", item.size).as_bytes()),
+                Content::Binary => write_size(item.size, None, line),
+                Content::Images(images) => {
+                    let only =
+                        images.as_ref().ok().and_then(|images| <&[Image; 1]>::try_from(&**images).ok());
+                    write_size(item.size, only.and_then(|[image]| image.size.as_ref().ok()), line);
+                }
                 Content::Text(range) => to_json::write_string(self.utf8(item, range)?, line),
                 Content::Json { range, whole: true } => {
                     line.extend_from_slice(self.json(item, range)?.json().as_bytes());
@@ -227,11 +253,55 @@ impl Group {
                 line.extend_from_slice(value.json().as_bytes());
             }
         }
+        if wanted.images.is_some() {
+            write_key(IMAGES_KEY, line);
+            self.write_images(line);
+        }
         if line.is_empty() {
             line.push(b'{');
         }
         line.push(b'}');
         Ok(())
+    }
+
+    /// Writes the list of the images: the members in the natural order of their extensions, in which numbers count.
+    fn write_images(&self, line: &mut Vec<u8>) {
+        let images = |item: &Item| matches!(item.content, Content::Images(_));
+        let mut items: Vec<&Item> = self.items.iter().filter(|item| images(item)).collect();
+        items.sort_by(|a, b| {
+            natural(&a.extension).cmp(natural(&b.extension)).then(a.extension.cmp(&b.extension))
+        });
+        line.push(b'[');
+        let mut is_first = true;
+        let mut write = |part: &str, offset, bytes, size: Result<&(u32, u32), &String>| {
+            let comma = if std::mem::take(&mut is_first) { "" } else { "," };
+            line.extend_from_slice(comma.as_bytes());
+            line.extend_from_slice(b"{\"part\":");
+            to_json::write_string(part, line);
+            line.extend_from_slice(format!(",\"offset\":{offset},\"bytes\":{bytes},").as_bytes());
+            match size {
+                Ok((width, height)) => {
+                    line.extend_from_slice(format!("\"width\":{width},\"height\":{height}}}").as_bytes());
+                }
+                Err(reason) => {
+                    line.extend_from_slice(b"\"error\":");
+                    to_json::write_string(reason, line);
+                    line.push(b'}');
+                }
+            }
+        };
+        for item in items {
+            match &item.content {
+                Content::Images(Ok(images)) => {
+                    for Image { offset, bytes, size } in images {
+                        write(&item.extension, *offset, *bytes, size.as_ref());
+                    }
+                }
+                Content::Images(Err(reason)) => write(&item.extension, item.offset, item.size, Err(reason)),
+                _ => {}
+            }
+        }
+        line.push(b']');
     }
 
     /// All members, with those of the JSON objects among them. Of a binary one and of JSON the bytes count.
@@ -242,7 +312,7 @@ impl Group {
             let size = usize::try_from(item.size).unwrap_or(usize::MAX);
             let name = item.extension.clone();
             match &item.content {
-                Content::Binary | Content::Unread => show(name, "binary", size),
+                Content::Binary | Content::Unread | Content::Images(_) => show(name, "binary", size),
                 Content::Text(range) => match std::str::from_utf8(&self.data[range.clone()]) {
                     Ok(text) => show(name, "string", text.chars().count()),
                     Err(_) => show(name, "not UTF-8", size),
@@ -274,6 +344,22 @@ impl Group {
         jsonl::value(&self.data[range.clone()])
             .map_err(|reason| format!("expected JSON in the member {:?}: {reason}", item.extension))
     }
+}
+
+/// The size of a member that is no text, and of an image its width and height.
+fn write_size(bytes: u64, image: Option<&(u32, u32)>, line: &mut Vec<u8>) {
+    let size = image.map(|(width, height)| format!(",\"width\":{width},\"height\":{height}"));
+    line.extend_from_slice(format!("{{\"bytes\":{bytes}{}}}", size.unwrap_or_default()).as_bytes());
+}
+
+/// An extension in parts that compare as people number files: `2.jpg` before `10.jpg`.
+fn natural(extension: &str) -> impl Iterator<Item = (bool, Option<u128>, &str)> {
+    let is_digit = |byte: &u8| byte.is_ascii_digit();
+    extension.as_bytes().chunk_by(move |a, b| is_digit(a) == is_digit(b)).map(|part| {
+        let part = std::str::from_utf8(part).unwrap_or_default();
+        let number: Option<u128> = part.parse().ok();
+        (number.is_none(), number, part)
+    })
 }
 
 /// Opens the object or goes on with it, up to a value.

@@ -1,11 +1,13 @@
 //! Tar: a record is a group of neighbouring members whose names have the same key, as a sample of `WebDataset`.
 //!
-//! Only the members that are wanted are read, and only if they hold text or JSON; all others are passed over. The record is
-//! a JSON object with the members' extensions as keys, such as `{"txt":"A cat.","json":{"width":640},"jpg":null}`.
+//! Only the members that are wanted are read, and only if they hold text or JSON; of images that are wanted the headers are,
+//! and all others are passed over. The record is a JSON object with the members' extensions as keys, such as
+//! `{"txt":"A cat.","json":{"width":640},"jpg":null}`.
 
 mod archive;
 mod group;
 mod header;
+mod images;
 mod input;
 mod name;
 

@@ -28,11 +28,21 @@ fn document(record: u64) -> Document {
 /// Tokens of record 5.
 fn tokens(ids: &[u32]) -> TokenSlice<'_> {
     static DOCUMENT: LazyLock<Document> = LazyLock::new(|| document(5));
-    TokenSlice { ids, trained: None, offset: 0, document: &DOCUMENT }
+    TokenSlice { ids, trained: None, images: &[], offset: 0, document: &DOCUMENT }
 }
 
 fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
-    Segment { tokens, next: None, number, first_piece: 0, entry: 0, start, position: 0, opens: true }
+    Segment {
+        tokens,
+        next: None,
+        number,
+        first_piece: 0,
+        entry: 0,
+        start,
+        position: 0,
+        opens: true,
+        images_before: 0,
+    }
 }
 
 fn token(id: u32) -> Token {

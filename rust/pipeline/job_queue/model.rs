@@ -61,7 +61,7 @@ impl Workers {
         let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved(0) };
         let step = state.writer.step();
         drop(state);
-        self.jobs.lane_packed(lane, pause, step);
+        self.jobs.lane_packed(lane, pause, step, Vec::new());
     }
 }
 

@@ -13,6 +13,7 @@ mod pieces;
 mod raw;
 mod resume;
 mod tar;
+mod tar_images;
 mod zstandard;
 
 use std::io::{self, Write};

@@ -27,7 +27,7 @@ fn seal(header: &mut [u8]) {
     header[148..155].copy_from_slice(format!("{sum:06o}\0").as_bytes());
 }
 
-fn entry(kind: u8, name: &[u8], content: &[u8]) -> Vec<u8> {
+pub(super) fn entry(kind: u8, name: &[u8], content: &[u8]) -> Vec<u8> {
     member(kind, name, b"", format!("{:011o}", content.len()).as_bytes(), content)
 }
 
@@ -67,7 +67,7 @@ fn end() -> Vec<u8> {
     vec![0; 2 * BLOCK]
 }
 
-fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
+pub(super) fn archive(files: &[(&str, &[u8])]) -> Vec<u8> {
     let files = files.iter().map(|(name, content)| file(Names::Gnu, name, content));
     files.chain([end()]).collect::<Vec<_>>().concat()
 }

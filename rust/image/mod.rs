@@ -1,0 +1,191 @@
+//! Images of samples: where their files lie, what a model makes of them, and what rows hold of them.
+//!
+//! ```text
+//! reading    name and first bytes of a member        offset, bytes, width, height    (ImageFile)
+//! preparing  the model's rule for this size           tokens, patches, grid           (Plan)
+//! packing    tokens, images and patches have budgets  an index in the row             (ImageRows)
+//! after it   the file is read again and decoded       pixels in the ring's slot
+//! ```
+//!
+//! Nothing before the last line holds a pixel, so windows of samples are small however large their images are.
+
+#[cfg(feature = "images")]
+pub mod model;
+
+use std::fmt;
+
+use crate::batch::schema::{Content, DType, Field};
+
+/// An image file inside of a shard, of which only the header was read.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct ImageFile {
+    /// The offset of its first byte in the shard.
+    pub offset: u64,
+    /// How many bytes it has.
+    pub bytes: u64,
+    /// Columns of pixels.
+    pub width: u32,
+    /// Rows of pixels.
+    pub height: u32,
+}
+
+/// What a model makes of an image, as its size says.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Plan {
+    /// Tokens of the text that the image takes.
+    pub tokens: u32,
+    /// Patches of pixels; 0 for models that take images of one size.
+    pub patches: u32,
+    /// The patches as frames, rows and columns.
+    pub grid: [u32; 3],
+    /// So many rows and as many columns of patches are one token.
+    pub merge: u32,
+}
+
+impl Plan {
+    /// The image's tokens as frames, rows and columns.
+    pub fn merged_grid(&self) -> [u32; 3] {
+        let [frames, rows, columns] = self.grid;
+        [frames, rows / self.merge.max(1), columns / self.merge.max(1)]
+    }
+}
+
+/// An image of a sample.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Image {
+    /// The index of its first token in its document.
+    pub token: u32,
+    /// What the model makes of it.
+    pub plan: Plan,
+    /// Where it lies.
+    pub file: ImageFile,
+}
+
+/// The rules of a model.
+pub trait ImageModel: Send + Sync + fmt::Debug {
+    /// What becomes of an image of this size. The error says what was expected and found.
+    fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
+
+    /// Decodes an image file and writes its pixels. The error says what was expected and found.
+    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String>;
+}
+
+/// Where the pixels of an image go.
+#[derive(Debug)]
+pub enum Pixels<'a> {
+    /// As they are decoded and resized.
+    Uint8(&'a mut [u8]),
+    /// Normalized, as the model takes them.
+    Float32(&'a mut [f32]),
+}
+
+impl Pixels<'_> {
+    /// Makes all of them zeros.
+    pub fn clear(self) {
+        match self {
+            Self::Uint8(pixels) => pixels.fill(0),
+            Self::Float32(pixels) => pixels.fill(0.0),
+        }
+    }
+}
+
+/// Memory that is used again for each image.
+#[derive(Debug, Default)]
+pub struct Scratch {
+    /// Of the models of `gristmill_images`.
+    #[cfg(feature = "images")]
+    pub resize: gristmill_images::Scratch,
+}
+
+/// What rows hold of images.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageRows {
+    /// The most images of a row.
+    pub max_images: usize,
+    /// The arrays of pixels.
+    pub shape: PixelShape,
+    /// Whether pixels are normalized, as float32.
+    pub normalized: bool,
+    /// Whether positions have three axes: time, row and column.
+    pub rotary: bool,
+}
+
+/// The shape of an image's pixels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum PixelShape {
+    /// All images have one size: `[height, width, 3]`.
+    Fixed {
+        /// Rows of pixels.
+        height: usize,
+        /// Columns of pixels.
+        width: usize,
+    },
+    /// Patches, of which an image has as many as its size says.
+    Patches {
+        /// The most patches of a row.
+        most: usize,
+        /// Values of a patch.
+        length: usize,
+    },
+}
+
+impl ImageRows {
+    /// The most patches of a row; any number where images have one size.
+    pub fn max_patches(&self) -> usize {
+        match self.shape {
+            PixelShape::Fixed { .. } => usize::MAX,
+            PixelShape::Patches { most, .. } => most,
+        }
+    }
+
+    /// Adds the fields of images to those of a row's tokens, whose positions get three axes if that is wanted.
+    pub fn extend(&self, fields: &mut Vec<Field>) {
+        if self.rotary
+            && let Some(position) = fields.iter_mut().find(|field| field.content == Content::Position)
+        {
+            let row_shape = [&[3], &*position.row_shape].concat();
+            *position = Field::new(
+                &position.name,
+                position.dtype,
+                row_shape,
+                Content::RotaryPosition,
+                position.padding,
+            );
+        }
+        fields.extend(self.fields());
+    }
+
+    fn fields(&self) -> Vec<Field> {
+        let most = self.max_images;
+        let dtype = if self.normalized { DType::Float32 } else { DType::Uint8 };
+        let int = |name, row_shape, content| Field::new(name, DType::Int32, row_shape, content, 0);
+        let mut fields = match self.shape {
+            PixelShape::Fixed { height, width } => {
+                vec![Field::new("images", dtype, vec![most, height, width, 3], Content::Pixels, 0)]
+            }
+            PixelShape::Patches { most, length } => {
+                vec![Field::new("image_patches", dtype, vec![most, length], Content::Pixels, 0)]
+            }
+        };
+        fields.push(int("image_masks", vec![most], Content::ImageMask));
+        if let PixelShape::Patches { .. } = self.shape {
+            fields.push(int("image_grid_thw", vec![most, 3], Content::ImageGrid));
+        }
+        fields.push(int("image_segmentation", vec![most], Content::ImageSegment));
+        fields.push(int("image_position", vec![most], Content::ImageIndex));
+        fields
+    }
+
+    /// The values of a row's pixels that an image takes, behind so many images and patches.
+    pub fn values(&self, images: usize, patches: usize, plan: &Plan) -> std::ops::Range<usize> {
+        match self.shape {
+            PixelShape::Fixed { height, width } => {
+                let length = height * width * 3;
+                images * length..(images + 1) * length
+            }
+            PixelShape::Patches { length, .. } => {
+                patches * length..(patches + plan.patches as usize) * length
+            }
+        }
+    }
+}

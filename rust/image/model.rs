@@ -1,0 +1,63 @@
+//! The models of `gristmill_images`.
+
+use gristmill_images::{ImageModel, Shape, Size};
+
+use super::{ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
+
+/// Width and height of an image that begins with these bytes. The error says what was expected and found.
+pub fn size(header: &[u8]) -> Result<(u32, u32), String> {
+    gristmill_images::size(header)
+        .map(|Size { width, height }| (width, height))
+        .map_err(|error| error.to_string())
+}
+
+/// What rows of `sequence_length` tokens hold of a model's images. None if its images become tiles. Without `max_patches`
+/// a row has as many as its tokens can stand for.
+pub fn pixel_shape(
+    model: &ImageModel,
+    sequence_length: usize,
+    max_patches: Option<usize>,
+) -> Option<PixelShape> {
+    match model.settings().shape {
+        Shape::Fixed { size, .. } => {
+            Some(PixelShape::Fixed { height: size.height as usize, width: size.width as usize })
+        }
+        Shape::Patches(patches) => {
+            let of_tokens = sequence_length * (patches.merge * patches.merge) as usize;
+            let length = (3 * patches.temporal * patches.patch * patches.patch) as usize;
+            Some(PixelShape::Patches { most: max_patches.unwrap_or(of_tokens), length })
+        }
+        Shape::Tiles { .. } => None,
+    }
+}
+
+impl Model for ImageModel {
+    fn plan(&self, width: u32, height: u32) -> Result<Plan, String> {
+        let pixels = u64::from(width) * u64::from(height);
+        if pixels > gristmill_images::MAX_PIXELS {
+            return Err(format!("expected at most {} pixels, found {pixels}", gristmill_images::MAX_PIXELS));
+        }
+        let plan = self.plan(Size { width, height }).map_err(|error| error.to_string())?;
+        let merge = match self.settings().shape {
+            Shape::Patches(patches) => patches.merge,
+            Shape::Fixed { .. } | Shape::Tiles { .. } => 1,
+        };
+        Ok(Plan { tokens: plan.tokens, patches: plan.patches, grid: plan.grid_thw, merge })
+    }
+
+    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String> {
+        let image = self.decode(bytes, gristmill_images::MAX_PIXELS)
+            .map_err(|error| error.to_string())?;
+        let plan = self.plan(image.size).map_err(|error| error.to_string())?;
+        let written = match out {
+            Pixels::Uint8(out) if out.len() == self.pixels_len(&plan) => {
+                self.write_u8(&image, &plan, out, &mut scratch.resize)
+            }
+            Pixels::Float32(out) if out.len() == self.pixels_len(&plan) => {
+                self.write_f32(&image, &plan, out, &mut scratch.resize)
+            }
+            _ => return Err("expected the size that its header had before, found another".to_owned()),
+        };
+        written.map_err(|error| error.to_string())
+    }
+}

@@ -1,0 +1,80 @@
+//! The decoding of images into rows: what a worker does with a [`PixelTask`].
+
+use std::sync::Arc;
+
+use crate::batch::schema::DType;
+use crate::error::{Error, ShardError};
+use crate::image::{ImageFile, Pixels, Scratch};
+use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
+use crate::spec::mixture::Mixture;
+use crate::store::{LocalFile, read_exact_at};
+
+/// The longest file whose memory is kept.
+const KEPT_BYTES: usize = 4 << 20;
+
+/// Decodes images, for one thread.
+pub struct ImageDecoder {
+    mixture: Arc<Mixture>,
+    /// The source, index and file of the last image's shard: the next one is often in it too.
+    open: Option<(usize, u32, LocalFile)>,
+    bytes: Vec<u8>,
+    scratch: Scratch,
+}
+
+impl ImageDecoder {
+    /// A decoder of the images of a mixture's sources.
+    pub fn new(mixture: &Arc<Mixture>) -> Self {
+        Self { mixture: Arc::clone(mixture), open: None, bytes: Vec::new(), scratch: Scratch::default() }
+    }
+
+    /// Writes the pixels of a task. Those that cannot be had are zeros.
+    pub fn write(&mut self, task: PixelTask) -> Result<(), PixelFault> {
+        let PixelTask { mut part, image, .. } = task;
+        let pixels = match part.dtype() {
+            DType::Float32 => Pixels::Float32(part.elements()),
+            _ => Pixels::Uint8(part.elements()),
+        };
+        let Some(image) = image else {
+            pixels.clear();
+            return Ok(());
+        };
+        let written = self.write_image(&image, pixels);
+        if self.bytes.capacity() > KEPT_BYTES {
+            self.bytes = Vec::new();
+        }
+        written.inspect_err(|_| match part.dtype() {
+            DType::Float32 => Pixels::Float32(part.elements()).clear(),
+            _ => Pixels::Uint8(part.elements()).clear(),
+        })
+    }
+
+    fn write_image(&mut self, image: &FileOfShard, pixels: Pixels<'_>) -> Result<(), PixelFault> {
+        self.read(image).map_err(PixelFault::Unreadable)?;
+        let model = self.mixture.sources[image.source].stream.prepare.image_model();
+        let model =
+            model.ok_or_else(|| PixelFault::Unreadable(Error::Bug("a source without images".to_owned())))?;
+        model.write(&self.bytes, pixels, &mut self.scratch).map_err(PixelFault::Damaged)
+    }
+
+    /// Reads the bytes of an image file.
+    fn read(&mut self, image: &FileOfShard) -> Result<(), Error> {
+        let FileOfShard { source, shard: index, file: ImageFile { offset, bytes, .. } } = *image;
+        let stream = &self.mixture.sources[source].stream;
+        let shard = &stream.shards[index as usize];
+        let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {
+            Some((_, _, file)) => file,
+            None => LocalFile::open(shard, &stream.read.folder)?,
+        };
+        let (_, _, open) = self.open.insert((source, index, open));
+        self.bytes.clear();
+        self.bytes.resize(bytes as usize, 0);
+        read_exact_at(open, offset, &mut self.bytes).map_err(|error| {
+            Error::Shard(ShardError {
+                shard: Arc::clone(shard.name()),
+                record: None,
+                byte: Some(offset),
+                reason: format!("expected to read an image of {bytes} bytes again, found: {error}"),
+            })
+        })
+    }
+}

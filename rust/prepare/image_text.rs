@@ -1,0 +1,250 @@
+//! Images with a text or a conversation.
+//!
+//! ```text
+//! caption         <vision><image></vision>A cat.            one image token for each image, wherever the text has it
+//! ids             12 44 13 319 7
+//! with images     12 44 44 44 44 44 44 13 319 7             as many as the image's size says
+//! trained         .  .  .  .  .  .  .  .  1   1             image tokens never
+//! ```
+
+use std::fmt::Write;
+use std::ops::Range;
+use std::sync::Arc;
+
+use serde::Deserialize;
+
+use super::chat::{Conversations, MessageFormat};
+use super::field::Field;
+use super::image_messages;
+use crate::format::{Content, Value, Values};
+use crate::image::{Image, ImageFile, ImageModel, ImageRows};
+
+/// Where a text has an image.
+pub(super) const PLACEHOLDER: &str = "<image>";
+
+/// How records become samples of images and text.
+#[derive(Debug, Clone)]
+pub struct ImageTexts {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
+    /// The list of images that readers of tars make.
+    pub images: Field,
+    /// What comes with them.
+    pub text: TextPart,
+    /// What an image is in a text.
+    pub tokens: ImageTokens,
+    /// The rules of the model.
+    pub model: Arc<dyn ImageModel>,
+    /// What rows hold of images.
+    pub rows: ImageRows,
+}
+
+/// The text of a sample with images.
+#[derive(Debug, Clone)]
+pub enum TextPart {
+    /// The string under a key, all of which is trained on.
+    Text(Field),
+    /// A conversation.
+    Chat(Box<Conversations>),
+}
+
+/// What an image is in the text of a model.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct ImageTokens {
+    /// What a template writes for an image; empty: [`text`](Self::text) itself.
+    pub template: String,
+    /// What an image is in a text: with one image token.
+    pub text: String,
+    /// The id of the image token, which an image has as many of as its size says. None: images are not in the text.
+    pub image: Option<u32>,
+    /// Further ids around images that are not trained on.
+    pub untrained: Vec<u32>,
+}
+
+/// An image as the reader describes it.
+#[derive(Deserialize)]
+struct Described<'a> {
+    part: std::borrow::Cow<'a, str>,
+    offset: u64,
+    bytes: u64,
+    width: Option<u32>,
+    height: Option<u32>,
+    error: Option<String>,
+}
+
+impl ImageTexts {
+    /// Puts the text, images and ranges of a record in place of those given. The error says what was expected and found.
+    pub(super) fn fill(
+        &self,
+        values: &Values<'_>,
+        text: &mut String,
+        trained: &mut Vec<Range<usize>>,
+        data: &mut Vec<Range<usize>>,
+        images: &mut Vec<Image>,
+    ) -> Result<(), String> {
+        self.plan(values, images)?;
+        match &self.text {
+            TextPart::Text(field) => self.caption(values, field, images.len(), text, trained),
+            TextPart::Chat(conversations) => {
+                let messages = conversations.messages(values)?;
+                let images_first = conversations.format == MessageFormat::ChatMl;
+                let messages = image_messages::with_parts(&messages, images_first, images.len())?;
+                conversations.render_messages(&messages, values, text, trained, data)?;
+                if !self.tokens.template.is_empty() {
+                    expand(&self.tokens, text, trained, data);
+                }
+                Ok(())
+            }
+        }
+    }
+
+    /// The images of a record, as the model has them.
+    fn plan(&self, values: &Values<'_>, images: &mut Vec<Image>) -> Result<(), String> {
+        images.clear();
+        let Some(list) = self.images.of(values) else { return Ok(()) };
+        let described: Vec<Described<'_>> =
+            serde_json::from_str(list.json()).map_err(|error| format!("internal error: {error}"))?;
+        for Described { part, offset, bytes, width, height, error } in described {
+            let (Some(width), Some(height)) = (width, height) else {
+                let error = error.unwrap_or_default();
+                return Err(format!("the image {part:?}, at byte {offset}: {error}"));
+            };
+            let plan = self.model.plan(width, height);
+            let plan = plan.map_err(|error| {
+                format!("the image {part:?} of {width} x {height} pixels, at byte {offset}: {error}")
+            })?;
+            let file = ImageFile { offset, bytes, width, height };
+            images.push(Image { token: 0, plan, file });
+        }
+        Ok(())
+    }
+
+    /// A text with its images where it has placeholders, or in front of it if it has none.
+    fn caption(
+        &self,
+        values: &Values<'_>,
+        field: &Field,
+        images: usize,
+        text: &mut String,
+        trained: &mut Vec<Range<usize>>,
+    ) -> Result<(), String> {
+        trained.clear();
+        let caption = match field.of(values).map(Value::content) {
+            Some(Content::Text(caption)) => caption,
+            found => {
+                return Err(format!(
+                    "expected a string under the key {:?}, found {}",
+                    field.key(),
+                    found.map_or("no such key", |content| content.name())
+                ));
+            }
+        };
+        let placeholders = caption.matches(PLACEHOLDER).count();
+        if placeholders > 0 && placeholders != images {
+            return Err(mismatch(placeholders, images));
+        }
+        if placeholders == 0 {
+            (0..images).for_each(|_| text.push_str(&self.tokens.text));
+        }
+        for (number, part) in caption.split(PLACEHOLDER).enumerate() {
+            if number > 0 {
+                text.push_str(&self.tokens.text);
+            }
+            let start = text.len();
+            text.push_str(part);
+            if !part.is_empty() {
+                trained.push(start..text.len());
+            }
+        }
+        Ok(())
+    }
+
+    /// Appends the ids of a text with as many image tokens as its images have, and which of them are trained on, of a sample
+    /// whose ids begin at `start`. The error says what was expected and found.
+    pub(crate) fn expand(
+        &self,
+        text_ids: &[u32],
+        is_trained: impl Iterator<Item = bool>,
+        images: &mut [Image],
+        start: usize,
+        ids: &mut Vec<u32>,
+        trained: &mut Vec<bool>,
+    ) -> Result<(), String> {
+        let ImageTokens { image: image_token, untrained, .. } = &self.tokens;
+        let is_image = |id: u32| Some(id) == *image_token;
+        let placeholders = text_ids.iter().filter(|id| is_image(**id)).count();
+        if image_token.is_some() && placeholders != images.len() {
+            return Err(mismatch(placeholders, images.len()));
+        }
+        let mut images = images.iter_mut();
+        for (&id, is_trained) in text_ids.iter().zip(is_trained) {
+            if !is_image(id) {
+                ids.push(id);
+                trained.push(is_trained && !untrained.contains(&id));
+                continue;
+            }
+            let Some(image) = images.next() else { break };
+            let tokens = image.plan.tokens as usize;
+            image.token = (ids.len() - start) as u32;
+            ids.extend(std::iter::repeat_n(id, tokens));
+            trained.extend(std::iter::repeat_n(false, tokens));
+        }
+        Ok(())
+    }
+
+    /// Why a sample with so many tokens and these images does not fit into a row, if it does not.
+    pub(crate) fn misfit(&self, tokens: usize, images: &[Image], sequence_length: usize) -> Option<String> {
+        let of_images: u64 = images.iter().map(|image| u64::from(image.plan.tokens)).sum();
+        if tokens > sequence_length {
+            return Some(format!(
+                "expected a sample of at most sequence_length={sequence_length} tokens, found one of {tokens}, {of_images} of \
+                 them those of images; raise sequence_length=, or leave such samples out with truncation=\"drop\""
+            ));
+        }
+        let (found, most) = (images.len(), self.rows.max_images);
+        if found > most {
+            return Some(format!(
+                "expected a sample of at most max_images={most} images, found one of {found}; raise max_images=, or leave such \
+                 samples out with truncation=\"drop\""
+            ));
+        }
+        let patches: usize = images.iter().map(|image| image.plan.patches as usize).sum();
+        let most = self.rows.max_patches();
+        (patches > most).then(|| {
+            format!(
+                "expected images of at most max_patches={most} patches in a sample, found {patches}; raise max_patches=, or \
+                 leave such samples out with truncation=\"drop\""
+            )
+        })
+    }
+}
+
+pub(super) fn mismatch(placeholders: usize, images: usize) -> String {
+    let mut message = String::new();
+    _ = write!(message, "expected a placeholder for each image, found {placeholders} for {images}");
+    message
+}
+
+/// Puts what an image is in a text in place of what the template writes for it, wherever no message says that.
+fn expand(tokens: &ImageTokens, text: &mut String, trained: &mut [Range<usize>], data: &mut [Range<usize>]) {
+    let is_data = |at: usize| data.iter().any(|range| range.contains(&at));
+    let places: Vec<usize> =
+        text.match_indices(&tokens.template).map(|(at, _)| at).filter(|at| !is_data(*at)).collect();
+    let (old, new) = (tokens.template.len(), tokens.text.len());
+    let moved = |at: usize| {
+        let before = places.iter().take_while(|place| **place + old <= at).count();
+        at + before * new - before * old
+    };
+    let mut expanded = String::with_capacity(text.len() + places.len() * new);
+    let mut start = 0;
+    for place in &places {
+        expanded.push_str(&text[start..*place]);
+        expanded.push_str(&tokens.text);
+        start = place + old;
+    }
+    expanded.push_str(&text[start..]);
+    for range in trained.iter_mut().chain(data) {
+        *range = moved(range.start)..moved(range.end);
+    }
+    *text = expanded;
+}

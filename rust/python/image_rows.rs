@@ -1,0 +1,47 @@
+//! What datasets need of an [`ImageModel`] for samples with images.
+
+use std::sync::Arc;
+
+use super::images::ImageModel;
+use crate::error::Error;
+use crate::format::ImageParts;
+use crate::image::{self, PixelShape};
+
+#[cfg(feature = "images")]
+impl ImageModel {
+    /// The rules of the model.
+    pub fn core(&self) -> Arc<dyn image::ImageModel> {
+        Arc::new(self.inner().clone())
+    }
+
+    /// What rows hold of its images, see [`image::model::pixel_shape`].
+    pub fn pixel_shape(
+        &self,
+        sequence_length: usize,
+        max_patches: Option<usize>,
+    ) -> Result<PixelShape, Error> {
+        image::model::pixel_shape(self.inner(), sequence_length, max_patches)
+            .ok_or_else(|| Error::Argument("model=: rows of images in tiles are not offered".to_owned()))
+    }
+
+    /// The members with these extensions, which are images.
+    pub fn parts(extensions: Vec<String>) -> ImageParts {
+        ImageParts { extensions, size: image::model::size }
+    }
+}
+
+#[cfg(not(feature = "images"))]
+#[expect(clippy::unused_self, reason = "as with the feature; no model can be made")]
+impl ImageModel {
+    pub fn core(&self) -> Arc<dyn image::ImageModel> {
+        unreachable!("no model can be made")
+    }
+
+    pub fn pixel_shape(&self, _: usize, _: Option<usize>) -> Result<PixelShape, Error> {
+        Err(super::images::left_out())
+    }
+
+    pub fn parts(extensions: Vec<String>) -> ImageParts {
+        ImageParts { extensions, size: |_| Err(super::images::left_out().to_string()) }
+    }
+}
