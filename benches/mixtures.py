@@ -2,14 +2,18 @@
 
 python benches/mixtures.py                                                         the demo's text and tokenizer
 python benches/mixtures.py 'shards/**/*.json.gz' --tokenizer tokenizer.json         your own
+python benches/mixtures.py --memory                                                memory and open files instead
 
 Rounds alternate between the two, so that other load on the machine meets both alike; the processor time counts.
 """
 
 import argparse
 import itertools
+import multiprocessing
+import resource
 import statistics
 import time
+from pathlib import Path
 
 import gristmill as gm
 from gristmill._demo import sample_text
@@ -28,6 +32,34 @@ def seconds(dataset: gm.PackedDataset, batches: int) -> tuple[float, float]:
         return time.process_time() - start, time.perf_counter() - clock
 
 
+def memory(arguments: argparse.Namespace, sources: int) -> tuple[float, int]:
+    """The most MB of memory that a process takes for a mixture of so many sources, and the files that it has open."""
+    field = arguments.text_field or "text"
+    found = {f"s{number}": gm.Source(arguments.shards, weight=1, text_field=field) for number in range(sources)}
+    dataset = gm.PackedDataset(
+        gm.Mixture(found),
+        tokenizer=arguments.tokenizer,
+        sequence_length=arguments.sequence_length,
+        batch_size=arguments.batch_size,
+        lanes=arguments.lanes,
+        threads=arguments.threads,
+        seed=arguments.seed,
+    )
+    with iter(dataset) as iterator:
+        for _ in itertools.islice(iterator, arguments.batches):
+            pass
+        return resource.getrusage(resource.RUSAGE_SELF).ru_maxrss / 1e3, len(list(Path("/proc/self/fd").iterdir()))
+
+
+def print_memory(arguments: argparse.Namespace) -> None:
+    """Prints memory and open files of mixtures, each in a process of its own."""
+    print("| sources | MB | open files |\n| ---: | ---: | ---: |")
+    for sources in (1, 5, 20):
+        with multiprocessing.get_context("spawn").Pool(1) as pool:
+            most, files = pool.apply(memory, (arguments, sources))
+        print(f"| {sources} | {most:.0f} | {files} |")
+
+
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
     parser.add_argument("shards", nargs="*", help="globs or paths; default: the demo's text")
@@ -39,11 +71,17 @@ def main() -> None:
     parser.add_argument("--batches", type=int, default=60)
     parser.add_argument("--rounds", type=int, default=9)
     parser.add_argument("--threads", type=int, default=1)
+    parser.add_argument("--memory", action="store_true", help="memory and open files of 1, 5 and 20 sources")
+    parser.add_argument("--seed", type=int, default=None, help="of the streams of --memory, which then have windows")
     arguments = parser.parse_args()
-    encoder = gm.Encoder.from_file(arguments.tokenizer or sample_text.tokenizer())
+    arguments.tokenizer = str(arguments.tokenizer or sample_text.tokenizer())
+    encoder = gm.Encoder.from_file(arguments.tokenizer)
     if not arguments.shards:
         arguments.shards = [sample_text.prepare(sample_text.default_folder(), 32).glob]
         arguments.text_field = arguments.text_field or sample_text.TEXT_FIELD
+    if arguments.memory:
+        print_memory(arguments)
+        return
     field = arguments.text_field or "text"
     rows = {
         "tokenizer": encoder,

@@ -7,6 +7,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._filter.compiler import Program, Steps
+from gristmill._prompts.mixing import Mixing as PromptMixing
 from gristmill._prompts.reading import Reading
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._spec.spec import Spec
@@ -47,6 +48,7 @@ __all__ = [
     "layout_fields",
     "piece_borders",
     "prompt_order",
+    "prompt_sources",
     "read_lane",
     "read_prompts",
     "usable_cores",
@@ -92,6 +94,9 @@ def layout_fields(
 ) -> list[Field]: ...
 def count_records(reading: Reading) -> int: ...
 def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
+def prompt_sources(
+    mixing: PromptMixing, rows: int, seed: int | None, step: int, left: Sequence[int | None]
+) -> npt.NDArray[np.int32]: ...
 def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 def write_quarantined(path: str, stream: str, bad: Sequence[tuple[str, int | None, int | None, str]]) -> None: ...
 

@@ -56,7 +56,7 @@ mod _core {
     #[pymodule_export]
     use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
     #[pymodule_export]
-    use super::prompts::{count_records, prompt_order, read_prompts, write_quarantined};
+    use super::prompts::{count_records, prompt_order, prompt_sources, read_prompts, write_quarantined};
     #[pymodule_export]
     use super::rows::RowList;
     #[pymodule_export]

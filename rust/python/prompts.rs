@@ -7,6 +7,7 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
+use super::choices::{self, ON_EXHAUSTED};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::keep::{Selected, Selection};
@@ -18,6 +19,7 @@ use crate::prepare::field::Field;
 use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::QuarantineFileSpec;
+use crate::spec::mixture::{Mixing, Stage, Unit};
 use crate::store::Shard;
 
 /// What is read. The fields are those of the class in `gristmill._prompts.reading`.
@@ -149,6 +151,37 @@ pub fn prompt_order(
         Ok(if of_torch { order::of_torch(count, seed, number) } else { order::shuffled(count, seed, number) })
     })?;
     Ok(PyArray1::from_vec(py, order).unbind())
+}
+
+/// How the sources of prompts are mixed. The fields are those of the class in `gristmill._prompts.mixing`.
+#[derive(FromPyObject)]
+pub struct PromptMixing {
+    names: Vec<String>,
+    core_stages: Vec<(u64, Vec<u64>)>,
+    on_exhausted: String,
+}
+
+/// The index of the source of each prompt of a step, of which so many are `left` of each source; -1 where there is none.
+#[pyfunction]
+pub fn prompt_sources(
+    py: Python<'_>,
+    mixing: PromptMixing,
+    rows: u64,
+    seed: Option<u64>,
+    step: u64,
+    left: Vec<Option<u64>>,
+) -> PyResult<Py<PyArray1<i32>>> {
+    let stages = mixing.core_stages.into_iter().map(|(step, weights)| Stage { step, weights });
+    let on_exhausted = choices::find("on_exhausted", &mixing.on_exhausted, &ON_EXHAUSTED)?;
+    let rule = Mixing {
+        rows,
+        offset: Mixing::offset(seed),
+        stages: stages.collect(),
+        unit: Unit::Rows,
+        row_units: 1,
+        on_exhausted,
+    };
+    Ok(PyArray1::from_vec(py, rule.batch(step, left, &mixing.names)?).unbind())
 }
 
 fn arrays(py: Python<'_>, arena: Arena) -> PyResult<Bound<'_, PyDict>> {

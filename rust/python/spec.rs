@@ -15,7 +15,6 @@ use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
-use crate::random::hash;
 use crate::spec::mixture::{Mixing, Mixture, Stage, Unit};
 use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
 use crate::store::Shard;
@@ -148,7 +147,7 @@ impl Spec {
             sources: plan.members.into_iter().map(source).collect::<Result<_, Error>>()?,
             mixing: Some(Mixing {
                 rows: rows.batch_size.unwrap_or(order.lanes) as u64,
-                offset: order.seed.map_or(0, |seed| hash([seed]) << 2),
+                offset: Mixing::offset(order.seed),
                 stages: stages.collect(),
                 unit,
                 row_units: if unit == Unit::Tokens { rows.sequence_length as u64 } else { 1 },

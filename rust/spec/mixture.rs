@@ -22,6 +22,7 @@ use super::StreamSpec;
 use crate::error::{Error, Result};
 use crate::image::ImageRows;
 use crate::lane::cursor::Cursor;
+use crate::random::hash;
 
 /// 2^64 divided by the golden ratio.
 const PHI: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -234,6 +235,30 @@ impl Mixing {
                 later.step
             )),
         }
+    }
+
+    /// The offset of a seed.
+    pub fn offset(seed: Option<u64>) -> u64 {
+        seed.map_or(0, |seed| hash([seed]) << 2)
+    }
+
+    /// The sources of the rows of a step that are not divided into lanes, where so many rows are `left` of each source, or
+    /// any number; -1 where none has any. An error says that the rows cannot continue.
+    pub fn batch(&self, step: u64, mut left: Vec<Option<u64>>, names: &[String]) -> Result<Vec<i32>> {
+        let mut found = Vec::with_capacity(self.rows as usize);
+        let mut ended: Vec<bool> = left.iter().map(|left| *left == Some(0)).collect();
+        for row in 0..self.rows {
+            match self.turn(RowNumber { step, first: 0, row }, &ended, |_| 0, |source| &names[source]) {
+                Turn::Source(source) => {
+                    found.push(source as i32);
+                    left[source] = left[source].map(|left| left - 1);
+                    ended[source] = left[source] == Some(0);
+                }
+                Turn::Ended => found.push(-1),
+                Turn::Failed(reason) => return Err(Error::Argument(reason)),
+            }
+        }
+        Ok(found)
     }
 
     /// The share of a source at a step, from 0 to 1, whether it is exhausted or not.

@@ -88,7 +88,7 @@ def first_difference(batches: list[dict[str, jax.Array]], expected: list[dict[st
         if list(batch) != list(whole):
             return f"step {step} has {list(batch)}"
         for name, array in batch.items():
-            if array.shape != whole[name].shape or array.dtype != np.int32:
+            if array.shape != whole[name].shape or array.dtype != whole[name].dtype:
                 return f"step {step}, {name}: {array.dtype} {array.shape}"
             for shard in array.addressable_shards:
                 if not np.array_equal(shard.data, whole[name][shard.index]):

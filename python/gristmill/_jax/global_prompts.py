@@ -4,7 +4,6 @@ Every process knows all prompts, and so when the stream ends: there are no votes
 when the iterator is made, and their positions before its first batch.
 """
 
-import hashlib
 from collections.abc import Mapping
 from typing import Any
 
@@ -30,7 +29,7 @@ class GlobalPrompts(PromptIterator):
         spec = spec_of(dataset)
         if spec.layout.name == "ragged":
             raise ArgumentError("layout='ragged': its rows differ in length; use a layout that pads")
-        also = {"prompts": len(dataset), "content": _content(dataset), "gristmill": _core.__version__}
+        also = {"prompts": len(dataset), "content": spec.arena.content().hex(), "gristmill": _core.__version__}
         agreement.check_same_stream(f"{spec.fingerprint} {encode(also)}", sharding)
         own = dataset.for_sharding(sharding)
         super().__init__(spec, host_of(own), own._orders)
@@ -63,8 +62,8 @@ class GlobalPrompts(PromptIterator):
         if self._agreement:
             self._agreement.forget()
 
-    def _make(self, epoch: int, number: int) -> Batch:
-        return {key: self._moved(array) for key, array in super()._make(epoch, number).items()}
+    def _make(self, items: "npt.NDArray[np.int64]", step: int) -> Batch:
+        return {key: self._moved(array) for key, array in super()._make(items, step).items()}
 
     def _moved(self, array: "npt.NDArray[Any]") -> Any:
         if array.dtype == object:
@@ -73,11 +72,3 @@ class GlobalPrompts(PromptIterator):
         shape = (self._shape[0], *array.shape[1:])
         sharding = self._sharding if shape == self._shape and array.shape[1] > 1 else self._row_sharding
         return jax.make_array_from_process_local_data(sharding, np.ascontiguousarray(array), shape)
-
-
-def _content(dataset: PromptDataset) -> str:
-    """A hash of all ids, by which processes know that they have read the same."""
-    arena = spec_of(dataset).arena
-    digest = hashlib.blake2b(arena.id_offsets.tobytes(), digest_size=8)
-    digest.update(arena.ids.data)
-    return digest.hexdigest()

@@ -4,7 +4,7 @@ mixture=code,web stages=0:code:0.1,web:0.9 on_exhausted=continue tokenizer=04d2.
 code.manifest=8a1f... code.epochs=None web.manifest=...
 """
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
 from gristmill._mixture.stages import Stage, first_difference, is_used, read, write
@@ -50,15 +50,21 @@ class Parts(NamedTuple):
     on_exhausted: str
 
 
-def make(sources: Mapping[str, str], stages: Sequence[Stage], weights_by: str, on_exhausted: str) -> str:
-    """The fingerprint of a mixture, from those of its sources."""
+def make(
+    sources: Mapping[str, str],
+    stages: Sequence[Stage],
+    weights_by: str,
+    on_exhausted: str,
+    own_keys: Collection[str] = _SOURCE_KEYS,
+) -> str:
+    """The fingerprint of a mixture, from those of its sources. Each has `own_keys` of its own."""
     names = sorted(sources)
     found = {name: decode(sources[name]) for name in names}
-    common = {key: value for key, value in found[names[0]].items() if key not in _SOURCE_KEYS}
+    common = {key: value for key, value in found[names[0]].items() if key not in own_keys}
     mixing = {_MIXTURE: ",".join(names), _STAGES: write(stages), _ON_EXHAUSTED: on_exhausted}
     if weights_by != _ROWS:
         mixing[_WEIGHTS_BY] = weights_by
-    own = {f"{name}.{key}": value for name in names for key, value in found[name].items() if key in _SOURCE_KEYS}
+    own = {f"{name}.{key}": value for name in names for key, value in found[name].items() if key in own_keys}
     return encode({**mixing, **common, **own})
 
 
@@ -120,11 +126,7 @@ def incompatibilities(
     found = [fingerprints.incompatibilities(before.common, after.common, has_quarantined)]
     difference = first_difference(before.stages, after.stages, steps)
     if difference:
-        step, one, other = difference
-        found.append(
-            f"the weights of step {step}, which is in the past of step {steps}, were {_weights(one)} and are "
-            f"{_weights(other)}"
-        )
+        found.append(weights_differ(*difference, steps))
     if before.weights_by != after.weights_by and steps:
         found.append(f"weights_by was {before.weights_by} and is {after.weights_by}")
     if before.on_exhausted != after.on_exhausted and ended and before.on_exhausted != "error":
@@ -133,12 +135,25 @@ def incompatibilities(
         if name not in read_sources and not is_used(before.stages, name, steps):
             continue
         if name not in after.sources:
-            found.append(f"the source {name!r} is missing: keep it, with the weight 0 from step {steps} on")
+            found.append(is_missing(name, steps))
         elif name in before.sources:
             quarantined = bool(read_sources.get(name, {}).get("quarantined"))
             own = fingerprints.incompatibilities(before.sources[name], after.sources[name], quarantined)
             found.append(f"of the source {name!r} {own}" if own else "")
     return ", ".join(filter(None, found))
+
+
+def weights_differ(step: int, before: Stage, after: Stage, steps: int) -> str:
+    """Says that two mixtures differ at a step before the one up to which they must not."""
+    return (
+        f"the weights of step {step}, which is in the past of step {steps}, were {_weights(before)} and are "
+        f"{_weights(after)}"
+    )
+
+
+def is_missing(name: str, steps: int) -> str:
+    """Says that a source that was read until some step is missing."""
+    return f"the source {name!r} is missing: keep it, with the weight 0 from step {steps} on"
 
 
 def is_lane_at_end(parts: Parts, cursors: Mapping[str, Mapping[str, int]], step: int) -> bool:

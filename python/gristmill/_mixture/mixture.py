@@ -70,6 +70,8 @@ class Source:
 class Mixture:
     """Several sources, of which each row of a batch is of one: the first argument of a `PackedDataset`.
 
+    Or of a `PromptDataset`, in which each prompt is of one source, and nothing is said of lanes.
+
     The sources of a batch's rows follow from the weights and the row's place in the stream by a rule without chance:
     no batch is more than one row off the weights, and a run hardly at all. The order of the sources does not matter.
 

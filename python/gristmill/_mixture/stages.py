@@ -27,6 +27,31 @@ class Stage(NamedTuple):
         }
 
 
+def core_stages(stages: Sequence[Stage], names: Sequence[str]) -> list[tuple[int, list[int]]]:
+    """Stages as the core takes them: whole numbers of the sources in some order.
+
+    One with the weights of the stage before is a part of that: nothing begins with it.
+    """
+    found: list[tuple[int, list[int]]] = []
+    for stage in stages:
+        parts = stage.parts()
+        weights = [parts.get(name, 0) for name in names]
+        if not found or weights != found[-1][1]:
+            found.append((stage.step, weights))
+    return found
+
+
+def mean_shares(stages: Sequence[Stage], steps: int) -> dict[str, float]:
+    """The share of each source that the weights ask for in so many steps, without steps in the first one."""
+    found: dict[str, float] = {}
+    ends = [*(stage.step for stage in stages[1:]), max(steps, 1)]
+    for (start, weights), end in zip(stages, ends, strict=True):
+        length = max(0, min(end, max(steps, 1)) - start)
+        for name, weight in weights.items():
+            found[name] = found.get(name, 0.0) + weight / sum(weights.values()) * length / max(steps, 1)
+    return found
+
+
 def write(stages: Iterable[Stage]) -> str:
     """Stages as text, without the sources whose weight is 0."""
     return ";".join(

@@ -45,7 +45,9 @@ def _argument(kind: Kind, default: Any, help: str, **more: Any) -> Argument:  # 
 
 
 _ROWS = {
-    "shards": _argument(Other(), REQUIRED, "A glob, a path, a list of either, a `Manifest`, or an iterable of dicts."),
+    "shards": _argument(
+        Other(), REQUIRED, "A glob, a path, a list of either, a `Manifest`, a `Mixture`, or an iterable of dicts."
+    ),
     "tokenizer": _argument(Other(), REQUIRED, "The path of a tokenizer.json or its folder, or an `Encoder`."),
     "prompt": _argument(
         Other(),
@@ -85,6 +87,13 @@ _ROWS = {
     ),
     "drop_remainder": _argument(
         Boolean(), True, "Whether the prompts that do not fill a batch are left out; else rows of padding fill it."
+    ),
+    "source_arrays": _argument(
+        Boolean(),
+        False,
+        "Whether prompts of a mixture carry the number of their source, and its weight.",
+        defines_stream=False,
+        see="mixtures.md#loss-per-source",
     ),
     "max_memory": _argument(Integer(0, _LARGEST), 2**34, "Most bytes of ids and records.", defines_stream=False),
     "on_error": _argument(

@@ -45,8 +45,8 @@ def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: 
     as_column = as_plain_column if spec.layout.name == "tunix" else as_objects
     found: Batch = {}
     if spec.raw_prompt:
-        (plan,) = spec.plans.values()
-        found["raw_prompt"] = as_objects([record[plan.field] if record else None for record in records])
+        pairs = zip(items, records, strict=True)
+        found["raw_prompt"] = as_objects([record[spec.field_of(item)] if record else None for item, record in pairs])
     if spec.full_prompts and texts is not None:
         found["full_prompts"] = as_objects(texts)
     for name in spec.columns:

@@ -9,12 +9,14 @@ import grain
 import numpy as np
 
 from gristmill._dataset.grain_compat import SourceDataset
+from gristmill._mixture.mixture import Mixture
 from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.batches import make_item
 from gristmill._prompts.iterator import HostRows, PromptIterator
 from gristmill._prompts.layouts import Batch
+from gristmill._prompts.mixing import resolve
 from gristmill._prompts.order import Orders
-from gristmill._prompts.spec import PromptSpec, resolve
+from gristmill._prompts.spec import PromptSpec
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards.manifest import Manifest
@@ -59,7 +61,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`; or rows: an iterable of dicts, such as a
-        `datasets.Dataset`, which is read to its end.
+        `datasets.Dataset`, which is read to its end; or a `Mixture` of sources of either.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       prompt: what a prompt is made of: `gm.Chat`, a list of messages under a key, or `gm.Text`, a string. Or a dict of
         several, such as `prompt`, `chosen` and `rejected`, which are never separated.
@@ -88,7 +90,10 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         of veRL 0.6; `"torchdata"`: that of torchdata's, as in veRL 0.7 and later.
       epochs: how often all prompts are delivered. None: without end.
       drop_remainder: whether the prompts that do not fill a batch at the end of an epoch are left out. Else rows of
-        padding fill it, so that all hosts take equally many steps.
+        padding fill it, so that all hosts take equally many steps. A mixture has such a batch at its very end only.
+      source_arrays: whether batches of a mixture have the arrays `source`, int32 `[B]`, the index of a prompt's source
+        in the mixture or -1 in a row of padding, and `weight`, float32 `[B]`, the share of all prompts that the weights
+        of the step ask of that source.
       max_memory: the most bytes of ids and records.
       on_error: `"raise"`, or `"quarantine"`: a bad record is left out, counted and listed.
       max_error_rate: share of the records, and of the shards, that may be quarantined.
@@ -110,7 +115,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     def __init__(
         self,
-        shards: "Pathish | Iterable[Pathish] | Manifest | Iterable[Mapping[str, Any]]",
+        shards: "Pathish | Iterable[Pathish] | Manifest | Mixture | Iterable[Mapping[str, Any]]",
         *,
         tokenizer: "Encoder | Pathish",
         prompt: "Chat | Text | Mapping[str, Chat | Text]" = _DEFAULT_PROMPT,
@@ -135,6 +140,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         order: Literal["gristmill", "torch", "torchdata"] = "gristmill",
         epochs: int | None = 1,
         drop_remainder: bool = True,
+        source_arrays: bool = False,
         max_memory: int = 2**34,
         on_error: Literal["raise", "quarantine"] = "raise",
         max_error_rate: float = 0.01,
@@ -148,7 +154,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         self._spec = resolve(given)
         rows = self._spec.rows_per_batch // shard_count
         self._host = HostRows(np.arange(shard_index * rows, (shard_index + 1) * rows))
-        self._orders = Orders(len(self._spec.rows), self._spec.seed, self._spec.order)
+        sizes = [member.size for member in self._spec.mixing.members] if self._spec.mixing else [len(self._spec.rows)]
+        self._orders = [Orders(size, self._spec.seed, self._spec.order) for size in sizes]
 
     def __len__(self) -> int:
         """The number of prompts: those of records that were kept."""
@@ -177,7 +184,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     @property
     def manifest(self) -> Manifest | None:
-        """The shards that were read; None if the dataset was made of rows."""
+        """The shards that were read; None if the dataset was made of rows, or is a mixture."""
         return self._spec.manifest
 
     @property
@@ -187,7 +194,13 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     @property
     def steps_per_epoch(self) -> int:
-        """The number of batches of an epoch."""
+        """The number of batches of an epoch.
+
+        Raises:
+          ArgumentError: the dataset is a mixture, whose sources have epochs of their own.
+        """
+        if self._spec.mixing:
+            raise ArgumentError("the sources of a mixture have epochs of their own: see stats()['sources']")
         return self._spec.steps_per_epoch
 
     @property
@@ -245,7 +258,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         """
         number = list(self._spec.plans).index(prompt) if prompt is not None else 0
         row = int(self._spec.rows[index])
-        if len(self._spec.arena.text_offsets) > 1:
+        if self._spec.arena.has_texts:
             return self._spec.arena.text(row, number)
         return self.encoder.decode(self._spec.arena.prompt_ids(row, number))
 
@@ -290,9 +303,12 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
     def _describe_element(self) -> Any:
         if self._spec.layout.name == "ragged":
             raise ArgumentError("layout='ragged': the shapes of its arrays differ from batch to batch")
+        shapes = dict(self._spec.layout.shapes)
+        if self._spec.source_arrays:
+            shapes |= {"source": ((), np.int32), "weight": ((), np.float32)}
         return {
             key: grain.experimental.ShapeDtypeStruct((len(self._host.rows), *shape), np.dtype(dtype))
-            for key, (shape, dtype) in self._spec.layout.shapes.items()
+            for key, (shape, dtype) in shapes.items()
         }
 
     def __iter__(self) -> PromptIterator:

@@ -1,7 +1,7 @@
 """`PromptIterator`: the batches of all epochs, from any position."""
 
 import asyncio
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
@@ -10,14 +10,14 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._dataset import grain_compat
-from gristmill._prompts.batches import PADDING, make_batch
+from gristmill._prompts import sequence
+from gristmill._prompts.batches import make_batch
 from gristmill._prompts.layouts import Batch
 from gristmill._prompts.order import Orders
 from gristmill._prompts.spec import PromptSpec
-from gristmill._state import prompt_states, states
+from gristmill._state import prompt_states
 from gristmill._state.checkpoint_files import read_merged
-from gristmill._util.named_values import decode
-from gristmill.errors import ArgumentError, StateError
+from gristmill.errors import ArgumentError
 
 
 @dataclass(frozen=True, eq=False)
@@ -49,9 +49,10 @@ class PromptIterator(grain.DatasetIterator[Batch]):
     It has no threads: a batch is copied from memory in its `next`.
     """
 
-    def __init__(self, spec: PromptSpec, host: HostRows, orders: Orders) -> None:
+    def __init__(self, spec: PromptSpec, host: HostRows, orders: Sequence[Orders]) -> None:
         super().__init__()
-        self._spec, self._host, self._orders = spec, host, orders
+        self._spec, self._host = spec, host
+        self._sequence = sequence.of(spec, orders)
         # How many global batches were delivered, those of other workers included.
         self._step = 0
 
@@ -65,57 +66,46 @@ class PromptIterator(grain.DatasetIterator[Batch]):
 
         Raises:
           StopIteration: all epochs were delivered.
-          ArgumentError: the iterator was closed, or an epoch has no batch.
+          ArgumentError: the iterator was closed; an epoch has no batch; or a source of a mixture is exhausted, and
+            `on_exhausted="error"`.
         """
         self._assert_not_closed()
-        steps, epochs = self._spec.steps_per_epoch, self._spec.epochs
-        if not steps:
-            raise ArgumentError(
-                f"batch_size={self._spec.batch_size}: there are only {len(self._spec.rows)} prompts, so that no batch "
-                "is full; lower batch_size=, or set drop_remainder=False"
-            )
         step = self._host.next_step(self._step)
-        epoch, number = divmod(step, steps)
-        if epochs is not None and epoch >= epochs:
-            raise StopIteration
         with grain_compat.measured(self):
-            batch = grain_compat.recorded(self, self._make(epoch, number))
+            items = self._sequence.items_of(step)
+            batch = None if items is None else grain_compat.recorded(self, self._make(items, step))
+        if batch is None:
+            raise StopIteration
         self._step = step + 1
         return batch
 
-    def _make(self, epoch: int, number: int) -> Batch:
+    def _make(self, items: "npt.NDArray[np.int64]", step: int) -> Batch:
+        """The rows of this process, of a batch of these items."""
         spec = self._spec
-        order = self._orders.of_epoch(epoch)
-        places = number * spec.batch_size + self._host.rows // spec.num_generations
-        items = np.where(places < len(order), order[np.minimum(places, len(order) - 1)].astype(np.int64), PADDING)
+        places = self._host.rows // spec.num_generations
+        own = items[places]
         # The rows of one prompt are next to one another: it is made once, and repeated.
         is_first = np.ones(len(places), bool)
         is_first[1:] = places[1:] != places[:-1]
         if is_first.all() or spec.layout.name == "ragged":
-            return make_batch(spec, items.tolist())
-        batch = make_batch(spec, items[is_first].tolist())
-        return {key: array[np.cumsum(is_first) - 1] for key, array in batch.items()}
+            batch = make_batch(spec, own.tolist())
+        else:
+            batch = make_batch(spec, own[is_first].tolist())
+            batch = {key: array[np.cumsum(is_first) - 1] for key, array in batch.items()}
+        if spec.mixing and spec.source_arrays:
+            batch |= spec.mixing.arrays(own.tolist(), step)
+        return batch
 
     def get_state(self) -> dict[str, Any]:
         """The state after the last batch: a fresh dict of integers and strings.
 
         Returns:
-          `epoch` and `place`: how many prompts of the epoch's order were passed; `counts` of what was delivered;
-          `fingerprint` and `ids`, which say of which stream it is.
+          `epoch` and `place`: how many prompts of the epoch's order were passed; of a mixture `step` and `sources`, the
+          batches, and the prompts of each source; `counts` of what was delivered; `fingerprint` and `ids`, which say of
+          which stream it is.
         """
-        spec, step = self._spec, self._step
-        epoch, number = divmod(step, max(spec.steps_per_epoch, 1))
-        rest = len(spec.rows) % spec.batch_size
-        is_cut = spec.drop_remainder and spec.steps_per_epoch > 0
-        delivered = epoch * (len(spec.rows) - (rest if is_cut else 0)) + number * spec.batch_size
-        return {
-            "version": prompt_states.VERSION,
-            "fingerprint": spec.fingerprint,
-            "ids": spec.encoder.ids_fingerprint,
-            "epoch": epoch,
-            "place": number * spec.batch_size,
-            "counts": {"batches": step, "prompts": delivered, "left_out": epoch * rest if is_cut else 0},
-        }
+        stream = {"fingerprint": self._spec.fingerprint, "ids": self._spec.encoder.ids_fingerprint}
+        return {**self._sequence.position(self._step), **stream}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Moves to a saved position; the next batch is the one that followed there, on any number of hosts.
@@ -129,7 +119,7 @@ class PromptIterator(grain.DatasetIterator[Batch]):
           ArgumentError: the iterator was closed.
         """
         self._assert_not_closed()
-        self._step = position(self._spec, state)
+        self._step = self._sequence.restore(prompt_states.check(state))
 
     async def load(self, directory: Any) -> Any:
         """Reads the states of all processes; called by Orbax's `load_checkpointables`."""
@@ -140,10 +130,15 @@ class PromptIterator(grain.DatasetIterator[Batch]):
         return load()
 
     def stats(self) -> dict[str, Any]:
-        """The counts of the state, those of the records, and `rows` and `epoch`."""
-        state = self.get_state()
-        rows = state["counts"]["batches"] * len(self._host.rows)
-        return {**self._spec.counts, **state["counts"], "rows": rows, "epoch": state["epoch"]}
+        """The counts of the state, those of the records, and `rows` and `epoch`.
+
+        Of a mixture, instead of `epoch`, `sources`: a dict for each source by name, with the counts of its records, its
+        `prompts`, `epochs` (how often it was delivered), `exhausted`, `asked` (the share that the weights have asked
+        for up to here) and `given` (its share of the prompts).
+        """
+        counts = self._sequence.position(self._step)["counts"]
+        rows = counts["batches"] * len(self._host.rows)
+        return {**self._spec.counts, **counts, "rows": rows, **self._sequence.stats(self._step)}
 
     def close(self) -> None:
         """Ends the iterator. Delivered batches stay valid."""
@@ -166,32 +161,3 @@ class PromptIterator(grain.DatasetIterator[Batch]):
 
     def __exit__(self, *error: object) -> None:
         self.close()
-
-
-def position(spec: PromptSpec, state: Mapping[str, Any]) -> int:
-    """The number of global batches that were delivered when a state was saved.
-
-    Raises:
-      StateError: see `PromptIterator.set_state`.
-    """
-    checked = prompt_states.check(state)
-    if checked["fingerprint"] != spec.fingerprint:
-        saved, current = decode(checked["fingerprint"]), decode(spec.fingerprint)
-        changed = sorted(name for name in saved.keys() | current.keys() if saved.get(name) != current.get(name))
-        described = ", ".join(
-            f"{name} was {saved.get(name, 'the default')} and is {current.get(name, 'the default')}" for name in changed
-        )
-        raise StateError(
-            f"the state was saved by another dataset: {described}. Use the same records, tokenizer and arguments as "
-            "the run that saved it"
-        )
-    states.check_ids(checked["ids"], spec.encoder.ids_fingerprint)
-    epoch, place = checked["epoch"], checked["place"]
-    number, rest = divmod(place, spec.batch_size)
-    if rest or number >= max(spec.steps_per_epoch, 1):
-        raise StateError(
-            f"the state's place is {place}: expected a multiple of batch_size={spec.batch_size} below that of the "
-            f"{spec.steps_per_epoch} batches of an epoch"
-        )
-    step: int = epoch * spec.steps_per_epoch + number
-    return step

@@ -1,9 +1,10 @@
 """What is read of the shards, and the arena that the core makes of it."""
 
 import functools
+import hashlib
 import json
 from collections.abc import Iterator, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
 import numpy as np
@@ -143,6 +144,17 @@ class Arena:
         """The bytes of memory that it takes."""
         return sum(getattr(self, name).nbytes for name in _ARRAYS)
 
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts were kept."""
+        return len(self.text_offsets) > 1
+
+    def content(self) -> bytes:
+        """A hash of all ids."""
+        digest = hashlib.blake2b(self.id_offsets.tobytes(), digest_size=8)
+        digest.update(self.ids.data)
+        return digest.digest()
+
     @functools.cached_property
     def lengths(self) -> "npt.NDArray[np.int64]":
         """The tokens of each prompt, int64 `[records, prompts]`."""
@@ -175,6 +187,76 @@ class Arena:
 
     def __deepcopy__(self, memo: dict[int, Any]) -> Self:
         return self
+
+
+class JoinedArena(Arena):
+    """The prompts of several arenas, one after another.
+
+    Attributes:
+      prompts: how many prompts each record has.
+      keys: the keys that any record has.
+      bad: the records that cannot be used.
+      shards: the index of each record's shard among those of all arenas.
+      numbers: the number of each record in its shard.
+    """
+
+    def __init__(self, arenas: Sequence[Arena], shards: Sequence[int]) -> None:
+        self._arenas = tuple(arenas)
+        self._shards = [sum(shards[:index]) for index in range(len(shards))]
+        self._starts = np.cumsum([0, *map(len, arenas)])
+        self.prompts = arenas[0].prompts
+        self.keys = list(dict.fromkeys(key for arena in arenas for key in arena.keys))
+        both = list(zip(self._arenas, self._shards, strict=True))
+        self.bad = [replace(bad, shard=bad.shard + first) for arena, first in both for bad in arena.bad]
+        self.shards = np.concatenate([arena.shards + np.uint32(first) for arena, first in both])
+        self.numbers: Offsets = np.concatenate([arena.numbers for arena in arenas])
+
+    def __len__(self) -> int:
+        return int(self._starts[-1])
+
+    def _find(self, row: int) -> tuple[Arena, int]:
+        index = int(np.searchsorted(self._starts, row, side="right")) - 1
+        return self._arenas[index], row - int(self._starts[index])
+
+    @property
+    def nbytes(self) -> int:
+        """The bytes of memory that it takes."""
+        return sum(arena.nbytes for arena in self._arenas) + self.shards.nbytes + self.numbers.nbytes
+
+    @property
+    def has_texts(self) -> bool:
+        """Whether texts were kept."""
+        return any(arena.has_texts for arena in self._arenas)
+
+    @functools.cached_property
+    def lengths(self) -> "npt.NDArray[np.int64]":
+        """The tokens of each prompt, int64 `[records, prompts]`."""
+        return np.concatenate([arena.lengths for arena in self._arenas])
+
+    def content(self) -> bytes:
+        """A hash of all ids."""
+        return hashlib.blake2b(b"".join(arena.content() for arena in self._arenas), digest_size=8).digest()
+
+    def prompt_ids(self, row: int, prompt: int) -> Ids:
+        """See `Arena`."""
+        arena, own = self._find(row)
+        return arena.prompt_ids(own, prompt)
+
+    def text(self, row: int, prompt: int) -> str:
+        """See `Arena`."""
+        arena, own = self._find(row)
+        return arena.text(own, prompt)
+
+    def record(self, row: int) -> dict[str, Any]:
+        """See `Arena`."""
+        arena, own = self._find(row)
+        return arena.record(own)
+
+    def overlong(self) -> Iterator[tuple[int, int, int]]:
+        """See `Arena`."""
+        for arena, first in zip(self._arenas, self._shards, strict=True):
+            for shard, number, tokens in arena.overlong():
+                yield shard + first, number, tokens
 
 
 def _unescaped(key: str) -> str:

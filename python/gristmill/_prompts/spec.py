@@ -6,7 +6,7 @@ import logging
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass
 from pathlib import Path
-from typing import Any
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
 
@@ -31,6 +31,9 @@ from gristmill._util.named_values import encode
 from gristmill._util.text import counted, shortened
 from gristmill.errors import ArgumentError, ShardError
 
+if TYPE_CHECKING:
+    from gristmill._prompts.mixing import Mixing
+
 _LOGGER = logging.getLogger("gristmill")
 
 _LONGEST_RECORD = 2**27
@@ -53,6 +56,7 @@ class PromptSpec:
       rows: the record of the arena that is each item.
       counts: what became of the records.
       layout: the arrays.
+      mixing: how its sources are mixed; None if it is no mixture.
     """
 
     encoder: Encoder
@@ -78,6 +82,8 @@ class PromptSpec:
     order: str
     epochs: int | None
     drop_remainder: bool
+    source_arrays: bool
+    mixing: "Mixing | None" = None
 
     @property
     def rows_per_batch(self) -> int:
@@ -90,9 +96,13 @@ class PromptSpec:
         whole, rest = divmod(len(self.rows), self.batch_size)
         return whole + int(rest > 0 and not self.drop_remainder)
 
+    def field_of(self, item: int) -> str:
+        """The key of an item's prompt, of one."""
+        return next(iter(self.plans.values())).field if self.mixing is None else self.mixing.member_of(item).field
 
-def resolve(given: Mapping[str, Any]) -> PromptSpec:
-    """Checks the arguments, and reads all records.
+
+def resolve(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:
+    """Checks the arguments, and reads all records. Those of one of several sources need not have all columns.
 
     Raises:
       GristmillError: see `PromptDataset`.
@@ -119,14 +129,14 @@ def resolve(given: Mapping[str, Any]) -> PromptSpec:
         patterns = patterns_of(values["shards"])
         manifest = with_sidecars(Manifest.find(patterns), values["sidecars"])
         quarantine.check_is_no_shard(values["quarantine_file"], patterns)
-        return _read(values, layout, encoder, made, manifest, manifest.fingerprint)
+        return _read(values, layout, encoder, made, manifest, manifest.fingerprint, is_source=is_source)
     _check_rows(values)
     if values["select"] is None:
         rows = itertools.islice(rows, values["max_samples"])
     with written(rows) as (path, digest):
         manifest = Manifest((path,), (Path(path).stat().st_size,))
         try:
-            return _read(values, layout, encoder, made, manifest, digest, is_rows=True)
+            return _read(values, layout, encoder, made, manifest, digest, is_rows=True, is_source=is_source)
         except ShardError as error:
             raise ShardError(ROWS, error.record, error.byte, error.reason) from None
 
@@ -179,6 +189,7 @@ def _read(
     name: str,
     *,
     is_rows: bool = False,
+    is_source: bool = False,
 ) -> PromptSpec:
     values = {**values, "drop": DroppedRows(values["drop"], manifest) if values["drop"] else None}
     keeps_records = values["columns"] is not False or values["raw_prompt"]
@@ -206,7 +217,7 @@ def _read(
         plans=made,
         shard_names=names,
         manifest=None if is_rows else manifest,
-        columns=_columns(values, layout, made, arena),
+        columns=_columns(values, layout, made, arena, is_source=is_source),
         fingerprint=fingerprint,
         arena=arena,
         rows=_in_order(arena, wanted),
@@ -219,7 +230,7 @@ def _read(
             name: values[name]
             for name in (
                 "overlong", "prompt_length", "batch_size", "num_generations", "raw_prompt", "full_prompts", "seed",
-                "order", "epochs", "drop_remainder",
+                "order", "epochs", "drop_remainder", "source_arrays",
             )
         },
     )  # fmt: skip
@@ -381,7 +392,7 @@ def _counts(arena: Arena) -> dict[str, int]:
 
 
 def _columns(
-    values: Mapping[str, Any], layout: Layout, made: Mapping[str, ChatPlan | Text], arena: Arena
+    values: Mapping[str, Any], layout: Layout, made: Mapping[str, ChatPlan | Text], arena: Arena, *, is_source: bool
 ) -> tuple[str, ...]:
     """The names of the columns that are delivered: without those that hold a prompt."""
     wanted = values["columns"]
@@ -389,7 +400,8 @@ def _columns(
         return ()
     fields = {plan.field for plan in made.values()}
     names = tuple(key for key in arena.keys if key not in fields) if wanted is True else wanted
-    if wanted is not True and len(arena) and (unknown := [name for name in names if name not in arena.keys]):
+    unknown = [] if wanted is True or is_source else [name for name in names if name not in arena.keys]
+    if unknown and len(arena):
         raise ArgumentError(f"columns={list(names)!r}: no record has {unknown}; there are {arena.keys}")
     own = {*layout.keys, *(EXTRA if layout.name == "verl" else ("index",))}
     own |= {name for name in ("raw_prompt", "full_prompts") if values[name]}

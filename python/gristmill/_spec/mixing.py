@@ -7,7 +7,7 @@ from typing import Any
 from gristmill._mixture import fingerprint as mixture_fingerprint
 from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture import Mixture
-from gristmill._mixture.stages import Stage
+from gristmill._mixture.stages import Stage, core_stages
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Chat, ImageText
 from gristmill._spec import spec as specs
@@ -51,17 +51,8 @@ class Mixing:
 
     @property
     def core_stages(self) -> list[tuple[int, list[int]]]:
-        """The stages as the core takes them: whole numbers in the order of the members.
-
-        One with the weights of the stage before is a part of that: nothing begins with it.
-        """
-        found: list[tuple[int, list[int]]] = []
-        for stage in self.stages:
-            parts = stage.parts()
-            weights = [parts[member.name] for member in self.members]
-            if not found or weights != found[-1][1]:
-                found.append((stage.step, weights))
-        return found
+        """The stages as the core takes them, with the weights in the order of the members."""
+        return core_stages(self.stages, [member.name for member in self.members])
 
     @property
     def fingerprint(self) -> str:

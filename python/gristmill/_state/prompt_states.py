@@ -1,4 +1,4 @@
-"""States of prompts: an epoch and a place in it, the same on every host."""
+"""States of prompts, the same on every host: an epoch and a place in it; of a mixture, the prompts of each source."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
@@ -9,13 +9,17 @@ from gristmill.errors import StateError
 PromptState: TypeAlias = "dict[str, Any]"
 
 VERSION = 1
-_KEYS = frozenset({"version", "fingerprint", "ids", "epoch", "place", "counts"})
+MIXTURE_VERSION = 2
+_KEYS = {
+    VERSION: frozenset({"version", "fingerprint", "ids", "epoch", "place", "counts"}),
+    MIXTURE_VERSION: frozenset({"version", "fingerprint", "ids", "step", "sources", "counts"}),
+}
 _LARGEST = 2**62
 
 
 def is_one(state: Any) -> bool:
     """Whether something may be a state of prompts, and not of packed rows."""
-    return isinstance(state, Mapping) and "place" in state and "lanes" not in state
+    return isinstance(state, Mapping) and ("place" in state or "sources" in state) and "lanes" not in state
 
 
 def check(state: Any) -> PromptState:
@@ -26,16 +30,22 @@ def check(state: Any) -> PromptState:
     """
     if not isinstance(state, Mapping):
         raise StateError(f"a state is a dict, got {type(state).__name__}")
-    if set(state) != _KEYS:
-        raise StateError(f"a state of prompts has the keys {sorted(_KEYS)}, got {shortened(list(state))}")
-    if state["version"] != VERSION:
-        raise StateError(f"expected a state of prompts of version {VERSION}, found {state['version']!r}")
+    version = state.get("version")
+    if type(version) is not int or version not in _KEYS:
+        raise StateError(f"expected a state of prompts of version {VERSION} or {MIXTURE_VERSION}, found {version!r}")
+    if set(state) != _KEYS[version]:
+        raise StateError(f"a state of prompts has the keys {sorted(_KEYS[version])}, got {shortened(list(state))}")
     for name in ("fingerprint", "ids"):
         if not isinstance(state[name], str):
             raise StateError(f"a state's {name} is a string, got {shortened(state[name])}")
-    for name in ("epoch", "place"):
-        if type(state[name]) is not int or not 0 <= state[name] < _LARGEST:
-            raise StateError(f"a state's {name} is an integer from 0 on, got {shortened(state[name])}")
+    numbers = {name: state[name] for name in ("epoch", "place", "step") if name in state}
+    if version == MIXTURE_VERSION:
+        if not isinstance(state["sources"], Mapping):
+            raise StateError(f"a state's sources are a dict, got {shortened(state['sources'])}")
+        numbers |= {f"count of {name!r}": count for name, count in state["sources"].items()}
+    for name, number in numbers.items():
+        if type(number) is not int or not 0 <= number < _LARGEST:
+            raise StateError(f"a state's {name} is an integer from 0 on, got {shortened(number)}")
     return dict(state)
 
 
@@ -48,9 +58,10 @@ def merged(states: Sequence[Any], caller: str) -> PromptState:
     checked = [check(state) for state in states]
     for state in checked:
         if state != checked[0]:
-            places = [(state["epoch"], state["place"]) for state in checked]
+            names = [name for name in ("epoch", "place", "step") if name in checked[0]]
+            places = [tuple(one.get(name) for name in names) for one in checked]
             raise StateError(
-                f"{caller}: the states differ, at epoch and place {shortened(places)}: save them after the same batch "
-                "of the same stream on every host"
+                f"{caller}: the states differ, at {' and '.join(names)} {shortened(places)}: save them after the same "
+                "batch of the same stream on every host"
             )
     return checked[0]

@@ -111,6 +111,38 @@ def test_hosts_yield_one_stream_and_end_together(tmp_path, dataset, single, diff
     assert re.fullmatch(different[hosts][1], results[0][5]), results[0][5]
 
 
+def test_hosts_yield_one_stream_of_a_mixture(tmp_path, shards, encoder):
+    sources = {
+        "one": gm.Source(shards, weight=3, text_field="raw_content", epochs=1),
+        "two": gm.Source(shards, weight=1, text_field="raw_content", epochs=1, keep="language != 'de'"),
+    }
+    stages = [(0, {"one": 3, "two": 1}), (4, {"one": 1, "two": 1})]
+    programs, runs = [], []
+    for weights_by in ("rows", "tokens"):
+        dataset = gm.PackedDataset(
+            gm.Mixture(sources, stages=stages, weights_by=weights_by), tokenizer=encoder, sequence_length=768,
+            batch_size=16, lanes=8, packing="best_fit", threads=1, seed=1, source_arrays=True,
+        )  # fmt: skip
+        iterator = iter(dataset)
+        states, batches = [iterator.get_state()], []
+        for batch in iterator:
+            batches.append(batch)
+            states.append(iterator.get_state())
+        runs.append((batches, states))
+        restore = [0, len(batches) // 2, len(batches)]
+        meshes = ["data", "data x tensor across hosts"]
+        arguments = {"dataset": dataset, "expected": batches, "states": states, "meshes": meshes, "restore": restore}
+        programs.append(("stream", arguments))
+    results = run_hosts(tmp_path, "several", {"programs": programs}, hosts=2)
+    for number, (batches, states) in enumerate(runs):
+        assert len(batches) > 8
+        for mesh in meshes:
+            outcomes = [result[number][mesh] for result in results]
+            assert [outcome["problems"] for outcome in outcomes] == [[], []]
+            merged = map(gm.merge_states, zip(*(outcome["states"] for outcome in outcomes), strict=True))
+            assert list(merged) == states
+
+
 @pytest.mark.parametrize("epochs", [1, None])
 def test_replicas_with_different_quarantine_stop(tmp_path, encoder, epochs):
     """Each host has its own copy of the shards, of equal sizes; one copy has a bad line in its third shard."""

@@ -160,7 +160,8 @@ def test_state_of_another_stream_is_refused(make):
         ({"place": 8}, "the state's place is 8"),
         ({"epoch": -1}, "a state's epoch is an integer from 0 on, got -1"),
         ({"epoch": "0"}, "a state's epoch is an integer from 0 on, got '0'"),
-        ({"version": 2}, "expected a state of prompts of version 1, found 2"),
+        ({"version": 3}, "expected a state of prompts of version 1 or 2, found 3"),
+        ({"version": 2}, "a state of prompts has the keys"),
         ({"ids": None}, "a state's ids is a string, got None"),
         ({"lanes": {}}, "a state of prompts has the keys"),
     ]:
