@@ -13,6 +13,7 @@ from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._spec.arguments import GROUPS, arguments_of
+from gristmill._util import checks
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError
 
@@ -61,9 +62,7 @@ def tokenizer_of(file: MixtureFile) -> Path:
     given = file.arguments.get("tokenizer")
     if given is None:
         raise ArgumentError(f"{file.path} has no tokenizer: add one, or name it with --tokenizer")
-    if not isinstance(given, (str, Path)):
-        raise ArgumentError(f"{file.path}: tokenizer={given!r}: expected a tokenizer.json, its folder, or a hub name")
-    return options.tokenizer_path.convert(str(given), None, None)
+    return options.tokenizer_path.convert(checks.path("tokenizer", given), None, None)
 
 
 def check_print_config(file: MixtureFile | None, *, as_json: bool) -> None:

@@ -224,6 +224,8 @@ def test_yaml_without_its_library_is_refused(write, monkeypatch, capsys):
         (STREAM + SOURCES + "sample = { kind = 'chat', fim = {} }", "unknown key 'fim': expected one of kind, field, "),
         (STREAM.replace("model", "modell") + SOURCES, "no such file: "),
         (STREAM.replace('tokenizer = "model"', "") + SOURCES, "has no tokenizer"),
+        (STREAM.replace("model", "\\u0000") + SOURCES, "expected a non-empty path without NUL"),
+        (STREAM.replace('"model"', "3") + SOURCES, "tokenizer=3: expected a path, got int"),
     ],
 )
 def test_errors_of_files_name_the_place(write, capsys, text, message):
