@@ -555,3 +555,19 @@ def test_options_replace_values_of_the_file(folder, write, capsys):
 def test_tokenizer_of_the_hub_stays_a_name(folder):
     assert mixture_file._tokenizer(str(folder), "org/model") == "org/model"
     assert mixture_file._tokenizer(str(folder), "model") == str(folder / "model")
+
+
+def test_prompts_take_the_mixture_of_a_file(folder, write):
+    path = write("[sources.a]\nshards = 'web/*.gz'\nweight = 3\n[sources.b]\nshards = 'code/*.gz'\nweight = 1\n")
+    sources = {
+        name: gm.Source(str(folder / place / "*.gz"), weight=weight)
+        for name, place, weight in (("a", "web", 3), ("b", "code", 1))
+    }
+    found, expected = (
+        gm.PromptDataset(
+            mixture, tokenizer=str(folder / "model"), prompt=gm.Text("raw_content"), prompt_length=2048, batch_size=8,
+            seed=1, layout="maxtext", columns=False,
+        )
+        for mixture in (gm.Mixture.from_file(path), gm.Mixture(sources))
+    )  # fmt: skip
+    assert_same_batches(first(found, 3), first(expected, 3))
