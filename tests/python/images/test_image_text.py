@@ -1,6 +1,5 @@
 """Samples with images: the whole stream compared with the naive model of `image_oracle`."""
 
-import io
 import itertools
 import json
 import pickle
@@ -9,13 +8,13 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
-from PIL import Image
 from tokenizers import Tokenizer
 
 import gristmill as gm
 import image_oracle
 from chat_models import write_vision
 from helpers import assert_resumes, assert_same_batches, tar_of
+from images import captions, image
 
 FIXED = gm.ImageModel("gemma3", size=(8, 12), tokens=4)
 PATCHES = gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=512)
@@ -26,24 +25,6 @@ TOKEN = {"gemma3": "<image_soft_token>", "qwen3-vl": "<|image_pad|>"}
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     return write_vision(tmp_path_factory.mktemp("models") / "vision")
-
-
-def image(width, height, seed=0, kind="PNG"):
-    file = io.BytesIO()
-    pixels = np.random.default_rng([width, height, seed]).integers(0, 256, (height, width, 3), np.uint8)
-    Image.fromarray(pixels).save(file, kind)
-    return file.getvalue()
-
-
-def captions(count, shard=0, kind="PNG"):
-    """Records of none to three images and a caption."""
-    random = np.random.default_rng([count, shard])
-    records = []
-    for number in range(count):
-        parts = {f"{10 - at}.{kind.lower()}": image(5 + number % 7, 4 + at, number, kind) for at in range(number % 4)}
-        parts["txt"] = f"caption {number} of {shard}{'!' * int(random.integers(0, 30))}".encode()
-        records.append((f"{number:04}", parts))
-    return records
 
 
 def write(path, *shards):
