@@ -46,8 +46,7 @@ impl Model for ImageModel {
     }
 
     fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String> {
-        let image = self.decode(bytes, gristmill_images::MAX_PIXELS)
-            .map_err(|error| error.to_string())?;
+        let image = self.decode(bytes, gristmill_images::MAX_PIXELS).map_err(|error| error.to_string())?;
         let plan = self.plan(image.size).map_err(|error| error.to_string())?;
         let written = match out {
             Pixels::Uint8(out) if out.len() == self.pixels_len(&plan) => {

@@ -56,6 +56,12 @@ impl RowList {
         Ok(Self(listed))
     }
 
+    /// These rows of each shard.
+    #[staticmethod]
+    fn of_rows(rows: Vec<Vec<u32>>) -> Self {
+        Self(Listed::Rows(Arc::new(Rows::new(rows))))
+    }
+
     /// How many rows or ids there are.
     #[getter]
     fn count(&self) -> usize {

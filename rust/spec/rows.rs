@@ -57,12 +57,17 @@ impl Rows {
                 format!("{}/0", last_parts(shard, 3))
             )));
         }
+        Ok(Self::new(rows))
+    }
+
+    /// These rows of each shard.
+    pub fn new(rows: Vec<Vec<u32>>) -> Self {
         let sorted = |mut rows: Vec<u32>| {
             rows.sort_unstable();
             rows.dedup();
             rows.into_boxed_slice()
         };
-        Ok(Self(rows.into_iter().map(sorted).collect()))
+        Self(rows.into_iter().map(sorted).collect())
     }
 
     /// Those of a shard.

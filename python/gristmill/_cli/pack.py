@@ -13,6 +13,7 @@ from gristmill._files.schema import Source
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample import named
 from gristmill._shards.listing import from_folder
+from gristmill._shards.rows import DroppedRows
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, notice, print_json
@@ -79,7 +80,11 @@ class _Job:
         if self.file is None:
             rows = spec_of(dataset).source.input.drop
             sample = {} if self.sample is None else {"sample": self.sample}
-            arguments = {**arguments, "drop": rows and rows.named.absolute.text, **sample}
+            arguments = {
+                **arguments,
+                "drop": rows.named.absolute.text if isinstance(rows, DroppedRows) else None,
+                **sample,
+            }
         source: Source = {
             "shards": [from_folder(shard) for shard in self.shards],
             "sizes": sizes_of(dataset),

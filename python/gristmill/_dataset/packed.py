@@ -13,6 +13,7 @@ from gristmill._mixture import mixture_file
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._sample.samples import Sample
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
 from gristmill._shards.rows import RowList
@@ -72,7 +73,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     dataset of it alone would have, one after another.
 
     Args:
-      shards: a glob, a path, a list of either, a `Manifest`, or a `Mixture`. A file that is named twice is read once.
+      shards: a glob, a path, a list of either, a `Manifest`, an `EnergonFolder`, or a `Mixture`. A file that is named
+        twice is read once.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
       sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on; with
@@ -156,7 +158,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     def __init__(
         self,
-        shards: "Pathish | Iterable[Pathish] | Manifest | Mixture",
+        shards: "Pathish | Iterable[Pathish] | Manifest | EnergonFolder | Mixture",
         *,
         tokenizer: "Encoder | Pathish",
         text_field: str = "text",

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 
 from gristmill import _core
 from gristmill._filter.compiler import Keep, Program, Steps, compile_filter
+from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import Sidecars, paths_of
@@ -46,10 +47,12 @@ class Selection:
     sidecars: tuple[SidecarFiles, ...]
 
 
-def select(keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest, rows: DroppedRows | None) -> Selection:
+def select(
+    keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest, rows: DroppedRows | FolderRows | None
+) -> Selection:
     """The selection for a filter over shards with sidecars, whose sizes the manifest has, without some rows."""
     keep = keep and with_missing(keep, sidecars)
-    key = rows.named.key_path if rows else None
+    key = rows.key_path if rows else None
     numbering = Numbering(
         (*(keep.paths if keep else ()), *([key] if key else [])), sidecars if keep else None, manifest
     )

@@ -7,6 +7,7 @@ from typing import Any, Literal
 from gristmill import _core
 from gristmill._mixture.stages import Stage
 from gristmill._sample.samples import Sample
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -24,15 +25,15 @@ class Source:
     The arguments other than `weight` are those of `PackedDataset`, and mean what they mean there.
 
     Args:
-      shards: a glob, a path, a list of either, or a `Manifest`. Each lane reads every source, so there must be at least
-        as many shards, or pieces of them (`split_bytes`), as lanes.
+      shards: a glob, a path, a list of either, a `Manifest` or an `EnergonFolder`. Each lane reads every source, so
+        there must be at least as many shards, or pieces of them (`split_bytes`), as lanes.
       weight: its share of the rows, next to the weights of the other sources. None: the stages of the mixture say it.
       epochs: number of passes over the shards, after which the source is exhausted. None: endless.
     """
 
     def __init__(
         self,
-        shards: "Pathish | Iterable[Pathish] | Manifest",
+        shards: "Pathish | Iterable[Pathish] | Manifest | EnergonFolder",
         *,
         weight: float | None = None,
         text_field: str = "text",

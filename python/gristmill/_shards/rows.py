@@ -127,6 +127,16 @@ class DroppedRows:
         _ = self.core  # errors come when the dataset is made
 
     @property
+    def key_path(self) -> Steps | None:
+        """The path of the key whose ids are listed."""
+        return self.named.key_path
+
+    @property
+    def is_numbered(self) -> bool:
+        """Whether rows are known by their number in a shard."""
+        return self.named.key is None
+
+    @property
     def fingerprint(self) -> str:
         """The value that a stream's fingerprint has of it."""
         return f"{self.files.fingerprint}{self.named.options}"

@@ -23,6 +23,7 @@ from gristmill import _core
 from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
 from gristmill._sample.plans import Plan
+from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
 from gristmill._shards.rows import DroppedRows
@@ -124,7 +125,7 @@ class Input:
     shards: Manifest = _argument(
         Other(),
         REQUIRED,
-        "A glob, a path, a list of either, a `Manifest`, or a `Mixture`; a file that is named twice is read once.",
+        "A glob, a path, a list of either, a `Manifest`, an `EnergonFolder`, or a `Mixture`.",
     )
     text_field: str = _argument(Text(), "text", "Key or column that holds the text of a record.")
     sample: Plan | None = _argument(
@@ -145,7 +146,7 @@ class Input:
         needs={"keep": ()},
         see="filters.md#signals-in-files-of-their-own",
     )
-    drop: DroppedRows | None = _argument(
+    drop: DroppedRows | FolderRows | None = _argument(
         RowListKind(), None, "List of rows that are left out.", none="none", see="filters.md#lists-of-rows-to-leave-out"
     )
     split_bytes: int = _argument(

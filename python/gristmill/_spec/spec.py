@@ -13,6 +13,7 @@ import numpy as np
 from gristmill import _core
 from gristmill._sample import plans
 from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.pieces import Piece, count_pieces
@@ -150,6 +151,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     # Checks that need no files come first.
     values = {name: argument.kind.check(name, given[name]) for name, argument in ARGUMENTS.items()}
     values["quarantine_file"] = quarantine.checked_file(values["quarantine_file"], values["on_error"])
+    folder = _take_folder(values)
     _take_text(values)
     effects.reset_arguments_without_effect(ARGUMENTS, values)
     effects.warn_of_unnamed_sidecars(values)
@@ -159,7 +161,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
     manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
-    values["drop"] = DroppedRows(values["drop"], manifest) if values["drop"] else None
+    values["drop"] = DroppedRows(values["drop"], manifest) if values["drop"] else folder and folder.left_out
     quarantine.check_is_no_shard(values["quarantine_file"], patterns)
     pieces = count_pieces(manifest, values["split_bytes"])
     if pieces > len(manifest):
@@ -172,6 +174,8 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     check_is_function(encoder)
     sample = values["sample"]
     if isinstance(sample, ImageText):
+        if sample.fields is None and sample.text is None and folder and folder.fields:
+            sample = replace(sample, fields=folder.fields)
         plan = plans.make_with_images(sample, encoder, manifest, values["max_document_bytes"])
         values["sample"] = plan
         _check_sizes(values, plan)
@@ -195,12 +199,23 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     )
 
 
+def _take_folder(values: dict[str, Any]) -> EnergonFolder | None:
+    """Takes the shards from a folder of Energon, if they are one."""
+    folder = values["shards"]
+    if not isinstance(folder, EnergonFolder):
+        return None
+    if folder.left_out and values["drop"]:
+        raise ArgumentError("drop=: the folder leaves out samples of its own, and there is one list of them")
+    values["shards"] = folder.manifest
+    return folder
+
+
 def _check_may_be_divided(values: Mapping[str, Any]) -> None:
     """Checks that no record is known by its number in a shard: those of a piece are counted from its start."""
     drop = values["drop"]
     for name, is_numbered in [
         ("sidecars", values["sidecars"] is not None),
-        ("drop", drop is not None and drop.named.key is None),
+        ("drop", drop is not None and drop.is_numbered),
     ]:
         if is_numbered:
             raise ArgumentError(

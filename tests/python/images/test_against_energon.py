@@ -123,3 +123,16 @@ def test_odd_tars(encoder):
         assert len(rows) + stats["undecodable"] * 0 == len(good) - bad_images, name
         assert sum(int(row["image_masks"].sum()) for row in rows) <= len(rows)
         assert stats["undecodable"] == (name == "image-cut.tar"), name
+
+
+def test_folder_is_read_unmodified(encoder, expected):
+    chats_of = gm.EnergonFolder(ROOT / "chats", split="jpgs")
+    assert [Path(path).name for path in chats_of.manifest.paths] == ["jpgs-000000.tar"]
+    chat = gm.Chat("json", format="chatml", template=VISION_CHATML)
+    dataset = gm.PackedDataset(
+        gm.EnergonFolder(ROOT / "chats", subset=(0, 11)), tokenizer=encoder, packing="pad", sequence_length=8192,
+        sample=gm.ImageText("qwen2-vl-bridge", text=chat, max_images=16), epochs=1, lanes=1,
+    )  # fmt: skip
+    with iter(dataset) as iterator:
+        assert sum(1 for _ in iterator) == 11
+        assert iterator.stats()["images"] == 23

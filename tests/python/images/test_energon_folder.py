@@ -1,0 +1,128 @@
+"""Folders as `energon prepare` makes them."""
+
+import json
+import pickle
+import struct
+
+import pytest
+
+import gristmill as gm
+from chat_models import write_vision
+from helpers import assert_resumes, assert_same_batches, tar_of
+from images import captions
+
+MODEL = gm.ImageModel("gemma3", size=(8, 12), tokens=4)
+COUNTS = {"train/a_00.tar": 6, "train/a_01.tar": 9, "val.tar": 4, "left.tar": 3}
+
+
+@pytest.fixture(scope="module")
+def tokenizer(tmp_path_factory):
+    return write_vision(tmp_path_factory.mktemp("models") / "vision")
+
+
+@pytest.fixture
+def folder(tmp_path):
+    (tmp_path / "train").mkdir()
+    meta = tmp_path / ".nv-meta"
+    meta.mkdir()
+    for number, (name, count) in enumerate(COUNTS.items()):
+        (tmp_path / name).write_bytes(tar_of(captions(count, number)))
+        (tmp_path / f"{name}.idx").write_bytes(struct.pack(f"<{count + 1}Q", *range(count + 1)))
+    (meta / ".info.json").write_text(json.dumps({"energon_version": "7.4.1", "shard_counts": COUNTS}))
+    split(tmp_path)
+    (meta / "dataset.yaml").write_text(
+        "__module__: megatron.energon\n__class__: CaptioningSample\nfield_map: {image: png, caption: txt}\n"
+    )
+    return tmp_path
+
+
+def split(folder, exclude=("left.tar",)):
+    parts = {"train": ["train/a_{00..01}.tar", "left.tar"], "val": ["val.tar"], "test": []}
+    text = json.dumps({"split_parts": parts, "exclude": list(exclude)})
+    (folder / ".nv-meta" / "split.yaml").write_text(text)  # JSON is YAML
+
+
+def records(shards, tokenizer, **arguments):
+    """Shard and record of all samples, in the order of the rows."""
+    dataset = gm.PackedDataset(
+        shards, tokenizer=tokenizer, sample=gm.ImageText(MODEL), packing="pad", sequence_length=128, epochs=1, lanes=1,
+        eos=False, provenance=True, **arguments,
+    )  # fmt: skip
+    names = [piece.name.rpartition("/")[2] for piece in dataset.pieces]
+    with iter(dataset) as iterator:
+        rows = [row["provenance"][0] for row in iterator]
+        filtered = iterator.stats()["filtered"]
+    return [(names[shard], int(record)) for shard, record, _, _ in rows], filtered
+
+
+def all_of(*counts):
+    return [(name, record) for name, records in counts for record in records]
+
+
+def test_splits_are_read_unmodified(folder, tokenizer, caplog):
+    train = gm.EnergonFolder(folder)
+    assert train.fields == {"images": "png", "text": "txt"}
+    found, filtered = records(train, tokenizer)
+    assert (found, filtered) == (all_of(("a_00.tar", range(6)), ("a_01.tar", range(9))), 0)
+    assert "fields=None" not in caplog.text  # dataset.yaml says them
+    found, _ = records(gm.EnergonFolder(folder, split="val"), tokenizer)
+    assert found == all_of(("val.tar", range(4)))
+    assert pickle.loads(pickle.dumps(train)).manifest == train.manifest
+    named = gm.PackedDataset(
+        [str(folder / "train/*.tar")], tokenizer=tokenizer, packing="best_fit", eos=False, epochs=1, batch_size=2,
+        sample=gm.ImageText(MODEL, fields={"images": "png", "text": "txt"}),
+    )  # fmt: skip
+    dataset = gm.PackedDataset(
+        train, tokenizer=tokenizer, packing="best_fit", eos=False, epochs=1, batch_size=2, sample=gm.ImageText(MODEL)
+    )
+    assert_same_batches(dataset, named)
+
+
+def test_excluded_samples_and_subsets_are_left_out(folder, tokenizer):
+    split(folder, ["left.tar", "train/a_00.tar/000{1..2}", "train/a_01.tar/0008"])
+    found, filtered = records(gm.EnergonFolder(folder), tokenizer)
+    assert found == all_of(("a_00.tar", [0, 3, 4, 5]), ("a_01.tar", range(8)))
+    assert filtered == 3
+    for subset, expected in [
+        ((0, 3), all_of(("a_00.tar", [0]))),
+        ((0.8, 1.0), all_of(("a_01.tar", [6, 7]))),
+        ((5, None), all_of(("a_00.tar", [5]), ("a_01.tar", range(8)))),
+        ((0.0, 0.5), all_of(("a_00.tar", [0, 3, 4, 5]), ("a_01.tar", [0]))),
+    ]:
+        assert records(gm.EnergonFolder(folder, subset=subset), tokenizer)[0] == expected, subset
+    dataset = gm.PackedDataset(
+        gm.EnergonFolder(folder, subset=(1, 13)), tokenizer=tokenizer, sample=gm.ImageText(MODEL), packing="best_fit",
+        sequence_length=128, batch_size=2, lanes=2, seed=1, epochs=3, eos=False,
+    )  # fmt: skip
+    assert_resumes(dataset, 3)
+    mixture = gm.Mixture({"a": gm.Source(gm.EnergonFolder(folder), weight=1, sample=gm.ImageText(MODEL), epochs=1)})
+    with iter(gm.PackedDataset(mixture, tokenizer=tokenizer, packing="pad", eos=False, lanes=1)) as iterator:
+        list(iterator)
+        assert iterator.stats()["filtered"] == 3
+
+
+def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
+    def refused(match, *arguments, **named):
+        with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError, gm.MissingShardError), match=match):
+            gm.EnergonFolder(*arguments, **named)
+
+    refused("expected a folder with .nv-meta", folder / "train")
+    refused("split='dev': expected one of 'train', 'val', 'test'", folder, split="dev")
+    refused("split='test': expected samples in it, found none", folder, split="test")
+    refused("within the 15 samples of the split", folder, subset=(3, 99))
+    refused("subset", folder, subset=("0%", "50%"))
+    split(folder, ["train/a_00.tar/0007"])
+    refused("exclude names '0007' of 'train/a_00.tar', which has no such sample", folder)
+    split(folder, ["nowhere.tar/0007"])
+    refused("which is in no shard of the folder", folder)
+    split(folder)
+    (folder / "val.tar.idx").write_bytes(bytes(8 * 4))
+    refused("expected 4 samples, as .info.json says, found 3", folder, split="val")
+    (folder / "val.tar").unlink()
+    refused("no such file", folder, split="val")
+    split(folder, ["left.tar", "train/a_00.tar/0001"])
+    with pytest.raises(gm.ArgumentError, match="leaves out samples of its own"):
+        gm.PackedDataset(
+            gm.EnergonFolder(folder), tokenizer=tokenizer, drop=gm.RowList("x.txt"), packing="pad",
+            sample=gm.ImageText(MODEL),
+        )  # fmt: skip
