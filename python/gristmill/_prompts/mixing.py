@@ -1,10 +1,12 @@
 """Mixtures of prompts: the sources of a `Mixture` as one `PromptSpec`, in which each has its own items."""
 
+import functools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._mixture.mixture import Mixture
@@ -51,9 +53,7 @@ class Member:
 
     def left(self, delivered: int) -> int | None:
         """How many of its prompts come after so many. None: without end."""
-        if self.epochs is None and self.size:
-            return None
-        return max(0, (self.epochs or 0) * self.size - delivered)
+        return None if self.epochs is None else max(0, self.epochs * self.size - delivered)
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -80,29 +80,40 @@ class Mixing:
         """The stages as the core takes them."""
         return core_stages(self.stages, self.names)
 
+    @functools.cached_property
+    def _listed(self) -> list[Member]:
+        return sorted(self.members, key=lambda member: member.number)
+
+    @functools.cached_property
+    def _firsts(self) -> "npt.NDArray[np.int64]":
+        return np.array([member.first for member in self._listed])
+
+    def _numbers_of(self, items: "npt.ArrayLike") -> "npt.NDArray[np.int32]":
+        """The number of the source of each item; -1 of rows of padding."""
+        return (np.searchsorted(self._firsts, items, side="right") - 1).astype(np.int32)
+
     def member_of(self, item: int) -> Member:
         """The source of an item."""
-        return next(member for member in self.members if 0 <= item - member.first < member.size)
+        return self._listed[self._numbers_of(item)]
 
     def arrays(self, items: Sequence[int], step: int) -> "dict[str, np.ndarray[Any, Any]]":
         """The number of the source of each item, and the share of all that its weight asks for at a step."""
         weights = self.stages[stage_at(self.stages, step)].weights
-        shares = {member.number: weights.get(member.name, 0) / sum(weights.values()) for member in self.members}
-        numbers = [self.member_of(item).number if item >= 0 else -1 for item in items]
-        return {
-            "source": np.array(numbers, np.int32),
-            "weight": np.array([shares.get(number, 0.0) for number in numbers], np.float32),
-        }
+        numbers = self._numbers_of(items)
+        shares = np.array([*(weights.get(member.name, 0) / sum(weights.values()) for member in self._listed), 0.0])
+        return {"source": numbers, "weight": shares[numbers].astype(np.float32)}
 
     def stats(self, steps: int, counts: Sequence[int]) -> dict[str, dict[str, Any]]:
         """Figures of each source after so many steps with so many of its prompts."""
         shares, total = mean_shares(self.stages, steps), max(1, sum(counts))
         found: dict[str, dict[str, Any]] = {}
-        for member, count in sorted(zip(self.members, counts, strict=True), key=lambda pair: pair[0].number):
+        delivered = dict(zip(self.names, counts, strict=True))
+        for member in self._listed:
+            count = delivered[member.name]
             found[member.name] = {
                 **member.counts,
                 "prompts": count,
-                "epochs": count / max(1, member.size),
+                "epochs": count / member.size,
                 "exhausted": member.left(count) == 0,
                 "asked": shares.get(member.name, 0.0),
                 "given": count / total,
@@ -185,9 +196,13 @@ def _resolve_source(mixture: Mixture, name: str, given: Mapping[str, Any]) -> Pr
         (prompt,) = _prompt_names(given["prompt"])
         own["prompt"] = {prompt: sample}
     try:
-        return specs.resolve(own, is_source=True)
+        found = specs.resolve(own, is_source=True)
     except (ArgumentError, ArgumentTypeError, MissingShardError) as error:
         raise type(error)(f"source {name!r}: {error}") from error
+    if not len(found.rows):
+        counts = ", ".join(f"{count} {what}" for what, count in found.counts.items() if count)
+        raise ArgumentError(f"source {name!r}: there is no prompt; of its records: {counts or 'none'}")
+    return found
 
 
 def _prompt_names(prompt: Any) -> list[str]:

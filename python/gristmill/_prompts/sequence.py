@@ -124,6 +124,13 @@ class MixedSequence:
             sources = self._sources_of(at, counts)
             delivered = tuple(count + int((sources == index).sum()) for index, count in enumerate(counts))
             if self._is_over(sources):
+                if at == 0:
+                    found = int((sources >= 0).sum())
+                    raise ArgumentError(
+                        f"batch_size={self._spec.batch_size}: the sources have only {found} prompts until the mixture "
+                        "ends, so that no batch is full; lower batch_size=, or set "
+                        "drop_remainder=False"
+                    )
                 self._before = self._after = (at, counts)
                 return None
             self._before, self._after = (at, counts), (at + 1, delivered)

@@ -314,6 +314,27 @@ def test_wrong_arguments_are_named(make, arguments, mixture, message):
         make(THREE, mixture=mixture, **arguments)
 
 
+def test_mixtures_without_prompts_are_refused(make, encoder):
+    few = iter(make({"a": (3, 1, 1), "b": (2, 1, 1)}, batch_size=6))
+    for _ in range(2):
+        with pytest.raises(gm.ArgumentError, match="batch_size=6: the sources have only 5 prompts"):
+            next(few)
+    empty = {"a": gm.Source([{"prompt": "1"}], weight=1), "b": gm.Source([{"prompt": "1 2"}], weight=0)}
+    with pytest.raises(gm.ArgumentError, match="source 'b': there is no prompt; of its records: 1 read, 1 overlong"):
+        gm.PromptDataset(gm.Mixture(empty), tokenizer=encoder, prompt=gm.Text("prompt"), prompt_length=1)
+
+
+def test_hundreds_of_sources_of_one_prompt(make):
+    sources = {f"s{number}": (1, 1 + number % 3, None) for number in range(300)}
+    dataset = make(sources, batch_size=600, seed=1, source_arrays=True)
+    batch = next(iter(dataset))
+    weights = np.array([1 + number % 3 for number in range(300)])
+    counts = np.bincount(batch["source"], minlength=300)
+    assert np.abs(counts - weights).max() <= 1
+    assert (batch["index"] == batch["source"]).all()
+    np.testing.assert_allclose(batch["weight"], (weights / 600)[batch["source"]], rtol=1e-6)
+
+
 def test_arguments_of_documents_are_refused(encoder):
     source = gm.Source([{"prompt": "1"}], weight=1, split_bytes=100)
     with pytest.raises(gm.ArgumentError, match="source 'a': split_bytes=100: prompts have no such argument"):
