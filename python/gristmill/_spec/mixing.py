@@ -14,6 +14,7 @@ from gristmill._spec import spec as specs
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.lanes import lanes_of_host
 from gristmill._spec.spec import Spec
+from gristmill._tokenizer.encoder import as_encoder
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError, MissingShardError, TemplateError
 
@@ -92,6 +93,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
 def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> Spec:
     _check_common(given)
     _check_quarantine_file(mixture, given)
+    given = {**given, "tokenizer": as_encoder(given["tokenizer"])}  # loaded once, for all sources
     found = {name: _resolve_source(mixture, name, given) for name in mixture.sources}
     _check_images(found)
     lanes = min(spec.order.lanes for spec in found.values())

@@ -489,6 +489,13 @@ def test_samples_with_and_without_a_mask(folders, encoder, tmp_path):
     assert 0 < stats["pairs"]["trained_tokens"] < stats["pairs"]["tokens"]
 
 
+def test_sources_share_one_encoder(folders, tokenizer_json, tmp_path):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    sources = {name: gm.Source(folders / name / "*", weight=1, text_field="raw_content") for name in "abc"}
+    dataset = gm.PackedDataset(gm.Mixture(sources), tokenizer=tmp_path / "tokenizer.json", eos=False)
+    assert {id(source.encoder) for source in dataset.sources.values()} == {id(dataset.encoder)}
+
+
 def test_lanes_are_as_many_as_the_smallest_source_allows(make):
     assert make(THREE, lanes=None, batch_size=64).lanes == 4
     with pytest.raises(gm.ArgumentError, match=r"source 'code': lanes=5: expected at most 4, .*split_bytes="):
