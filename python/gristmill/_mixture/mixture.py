@@ -125,6 +125,40 @@ class Mixture:
 
         return mixture_file.read(path).mixture()
 
+    @classmethod
+    def from_energon(
+        cls,
+        path: "Pathish",
+        split: str = "train",
+        *,
+        weights_by: Literal["rows", "tokens", "samples"] = "samples",
+        on_exhausted: Literal["continue", "stop", "error"] = "continue",
+        **source: Any,
+    ) -> "Mixture":
+        """The mixture of a metadataset of Megatron-Energon (`MetadatasetV2`), read as it is.
+
+        A path, blends of paths with weights, also of other metadatasets, `split_part` and `subset` of folders. Energon
+        draws at random; here the shares are exact. A source is named as its folder, `captions`, `captions-2` where
+        that is taken. Subflavors are ignored.
+
+        Args:
+          path: the YAML file. Paths in it start from its folder.
+          split: which of its splits; the split part of its folders, where the file does not name another one.
+          weights_by: what the weights count, in Energon the samples.
+          on_exhausted: what happens at the end of a source with finite `epochs`.
+          source: arguments of each `Source`, such as `sample=gm.ImageText(...)`.
+
+        Raises:
+          ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions
+            (`blend_epochized`), subsets of blends. Or as `EnergonFolder`.
+          GristmillError: the file cannot be read.
+          MissingExtraError: PyYAML is not installed.
+        """
+        from gristmill._mixture import energon
+
+        sources = {name: Source(folder, weight=weight, **source) for name, folder, weight in energon.read(path, split)}
+        return cls(sources, weights_by=weights_by, on_exhausted=on_exhausted)
+
     def __repr__(self) -> str:
         return f"<Mixture of {', '.join(self.sources)}>"
 

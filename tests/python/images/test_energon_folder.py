@@ -126,3 +126,72 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
             gm.EnergonFolder(folder), tokenizer=tokenizer, drop=gm.RowList("x.txt"), packing="pad",
             sample=gm.ImageText(MODEL),
         )  # fmt: skip
+
+
+def metadataset(path, **splits):
+    value = {"__module__": "megatron.energon", "__class__": "MetadatasetV2", "splits": splits}
+    path.write_text(json.dumps(value))
+    return path
+
+
+def shares(mixture):
+    return {name: (source.arguments["shards"].split, source.weight) for name, source in mixture.sources.items()}
+
+
+def test_metadatasets_are_mixtures(folder, tokenizer, tmp_path):
+    here = f"./{folder.name}"
+    blend = [{"weight": 3, "path": here}, {"path": here, "split_part": "val"}]
+    nested = metadataset(tmp_path.parent / "nested.yaml", train={"blend": blend})
+    mix = metadataset(
+        tmp_path.parent / "mix.yaml",
+        train={
+            "blend": [
+                {"weight": 5, "path": here, "subflavors": {"kind": "captions"}},
+                {"weight": 2.5, "path": here, "subset": {"range": ["0%", "60%"]}},
+                {"weight": 2.5, "path": nested.name},
+                {"weight": 0, "path": "./nowhere"},
+            ]
+        },
+        val={"path": here, "subset": {"range": [1, "end"]}},
+    )
+    sample = gm.ImageText(MODEL)
+    train = gm.Mixture.from_energon(mix, sample=sample, epochs=1)
+    name = folder.name
+    assert shares(train) == {
+        name: ("train", 8.0), f"{name}-2": ("train", 4.0), f"{name}-3": ("train", 3.0), f"{name}-4": ("val", 1.0),
+    }  # fmt: skip
+    dataset = gm.PackedDataset(
+        train, tokenizer=tokenizer, packing="pad", sequence_length=128, lanes=1, eos=False, source_arrays=True
+    )
+    order = [int(row["source"]) for row in dataset]
+    assert [order.count(source) for source in range(4)] == [15, 9, 15, 4]
+    first = [order[:16].count(source) for source in range(4)]
+    assert all(abs(found - share) <= 1 for found, share in zip(first, [8, 4, 3, 1], strict=True))
+    assert_resumes(dataset, 7)
+    val = gm.Mixture.from_energon(mix, "val", sample=sample, epochs=1)
+    dataset = gm.PackedDataset(val, tokenizer=tokenizer, packing="pad", sequence_length=128, lanes=1, eos=False)
+    with iter(dataset) as iterator:
+        assert (sum(1 for _ in iterator), iterator.stats()["filtered"]) == (3, 1)
+
+
+def test_metadatasets_that_are_not_offered_are_refused(folder):
+    here = f"./{folder.name}"
+    path = folder.parent / "odd.yaml"
+    for split, match in [
+        ({"join": []}, "found join: joins, auxiliary data"),
+        ({"blend_epochized": [{"repetitions": 2, "path": here}]}, "found blend_epochized"),
+        ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "subsets of blends are not offered"),
+        ({"path": "odd.yaml", "subset": {"range": [0, 1]}}, "a subset of another metadataset is not offered"),
+        ({"path": "odd.yaml"}, "at most 16 metadatasets inside of each other"),
+        ({"blend": [{"weight": -1, "path": here}]}, "expected a weight from 0 on"),
+        ({"path": here, "subset": {"range": ["x", 1]}}, "expected a number, a percentage or end"),
+        ([], "expected a path or a blend, found list"),
+    ]:
+        metadataset(path, train=split)
+        with pytest.raises(gm.ArgumentError, match=match):
+            gm.Mixture.from_energon(path)
+    with pytest.raises(gm.ArgumentError, match="split='val': expected one of 'train'"):
+        gm.Mixture.from_energon(path, "val")
+    path.write_text("a: 1\n")
+    with pytest.raises(gm.ArgumentError, match="expected a metadataset of Energon"):
+        gm.Mixture.from_energon(path)

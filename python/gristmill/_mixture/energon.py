@@ -1,0 +1,130 @@
+"""The sources of a metadataset of Megatron-Energon: a YAML file that blends prepared folders.
+
+splits:
+train:
+blend:
+- {weight: 5, path: ./captions}
+- {weight: 2, path: ./chats, subset: {range: [0%, 75%]}}
+"""
+
+import math
+import os
+import re
+from collections.abc import Iterator, Mapping
+from fractions import Fraction
+from pathlib import Path
+from typing import Any, NamedTuple
+
+from gristmill._mixture import syntax
+from gristmill._shards.energon_folder import EnergonFolder
+from gristmill._util import checks
+from gristmill._util.local_files import Pathish
+from gristmill.errors import ArgumentError
+
+# What a metadataset may say of a source without an effect on which samples there are.
+_IGNORED = {"subflavors", "subflavor", "split_config", "dataset_config"}
+_MOST_NESTED = 16
+
+
+class Weighed(NamedTuple):
+    """A folder of a blend, and its weight next to the others."""
+
+    name: str
+    folder: EnergonFolder
+    weight: int
+
+
+def read(path: Pathish, split: str) -> list[Weighed]:
+    """The folders of a split.
+
+    Raises:
+      ArgumentError: the file is no metadataset, or uses what is not offered.
+      GristmillError: it cannot be read, or a folder is not as `EnergonFolder` says.
+    """
+    file = Path(checks.path("path", path))
+    found = [*_of_file(file, checks.text("split", split), Fraction(1), 0)]
+    scale = math.lcm(*(weight.denominator for _, weight in found))
+    whole = [int(weight * scale) for _, weight in found]
+    least = math.gcd(*whole)
+    named: dict[str, Weighed] = {}
+    for (folder, _), weight in zip(found, whole, strict=True):
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(folder.path)).name)[:40] or "folder"
+        name = next(name for name in _names(base) if name not in named)
+        named[name] = Weighed(name, folder, weight // least)
+    return [*named.values()]
+
+
+def _names(base: str) -> Iterator[str]:
+    yield base
+    number = 2
+    while True:
+        yield f"{base}-{number}"
+        number += 1
+
+
+def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[tuple[EnergonFolder, Fraction]]:
+    if depth > _MOST_NESTED:
+        raise ArgumentError(f"{file}: expected at most {_MOST_NESTED} metadatasets inside of each other, found more")
+    values, _ = syntax.read(file)
+    splits = values.get("splits")
+    if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
+        raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
+    if split not in splits:
+        raise ArgumentError(f"{file}: split={split!r}: expected one of {', '.join(map(repr, splits)) or 'none'}")
+    yield from _of_node(file, splits[split], split, weight, depth)
+
+
+def _of_node(
+    file: Path, node: Any, split: str, weight: Fraction, depth: int
+) -> Iterator[tuple[EnergonFolder, Fraction]]:
+    if not isinstance(node, Mapping):
+        raise ArgumentError(f"{file}: expected a path or a blend, found {type(node).__name__}")
+    kinds = node.keys() - {"weight", "split_part", "subset"} - _IGNORED
+    if kinds == {"blend"} and isinstance(node["blend"], list) and "subset" not in node:
+        weights = [_weight(file, item) for item in node["blend"]]
+        for item, share in zip(node["blend"], weights, strict=True):
+            if share:
+                yield from _of_node(file, item, split, weight * share / sum(weights), depth)
+    elif kinds == {"path"}:
+        path = file.parent / str(node["path"])
+        part = str(node.get("split_part", split))
+        if not syntax.is_mixture_file(path.name):
+            yield EnergonFolder(os.path.normpath(path), split=part, subset=_subset(file, node.get("subset"))), weight
+        elif "subset" in node:
+            raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
+        else:
+            yield from _of_file(path, part, weight, depth + 1)
+    else:
+        other = ", ".join(sorted(map(str, kinds - {"path", "blend"}))) or "nothing else"
+        raise ArgumentError(
+            f"{file}: expected a path, or a blend with weights, found {other}: joins, auxiliary data, repetitions "
+            "(blend_epochized) and subsets of blends are not offered; name the folders as sources of a gm.Mixture"
+        )
+
+
+def _weight(file: Path, item: Any) -> Fraction:
+    value = item.get("weight", 1) if isinstance(item, Mapping) else None
+    if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
+        raise ArgumentError(f"{file}: expected a weight from 0 on in each item of a blend, found {value!r}")
+    return Fraction(str(value))
+
+
+def _subset(file: Path, subset: Any) -> "tuple[float, float | None] | None":
+    """The range of a subset: `[0%, 80%]`, `[0, 1000]` or `[1422, end]`."""
+    if subset is None:
+        return None
+    ends = subset.get("range") if isinstance(subset, Mapping) else None
+    if not isinstance(ends, list) or len(ends) != 2:
+        raise ArgumentError(f"{file}: expected a subset with a range of two numbers, found {subset!r}")
+    low, high = (_end(file, end) for end in ends)
+    return low or 0, high
+
+
+def _end(file: Path, end: Any) -> float | None:
+    if end == "end":
+        return None
+    if isinstance(end, str) and (found := re.fullmatch(r"\s*([0-9.]+)\s*%\s*", end)):
+        return float(found[1]) / 100
+    if isinstance(end, int) and not isinstance(end, bool):
+        return end
+    raise ArgumentError(f"{file}: expected a number, a percentage or end in a range, found {end!r}")
