@@ -5,6 +5,7 @@ import json
 
 import jax
 import numpy as np
+import orbax.checkpoint as ocp
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -288,6 +289,32 @@ def test_global_batches_are_those_of_the_dataset(make):
     again = iter(dataset)
     again.set_state(gm.merge_states([state]))
     assert items(again) == items(expected)
+
+
+def test_worker_processes_share_the_batches(make):
+    whole = items(make(FINITE, batch_size=7, seed=2))
+    workers = []
+    for index in range(3):
+        dataset = make(FINITE, batch_size=7, seed=2)
+        dataset.set_slice(slice(index, None, 3))
+        iterator = iter(dataset)
+        found = items(itertools.islice(iterator, 1))
+        restored = iter(dataset)
+        restored.set_state(iterator.get_state())
+        workers.append(found + items(restored))
+    assert [batch for batches in itertools.zip_longest(*workers) for batch in batches if batch is not None] == whole
+
+
+def test_checkpoint_holds_the_sources(make, tmp_path):
+    dataset = make(FINITE, batch_size=8, seed=2)
+    sharding = NamedSharding(Mesh(np.array(jax.devices()[:1]), ("data",)), PartitionSpec("data"))
+    with ocp.CheckpointManager(tmp_path) as manager, gm.global_batches(dataset, sharding) as batches:
+        list(itertools.islice(batches, 4))
+        manager.save(4, args=ocp.args.Composite(data=gm.CheckpointSave(batches)))
+        manager.wait_until_finished()
+    with ocp.CheckpointManager(tmp_path) as manager, gm.global_batches(dataset, sharding) as batches:
+        manager.restore(4, args=ocp.args.Composite(data=gm.CheckpointRestore(batches)))
+        assert [np.asarray(batch["index"]).tolist() for batch in batches] == items(dataset)[4:]
 
 
 def test_state_is_inspected(make, tmp_path, capsys):

@@ -382,13 +382,16 @@ def test_state_is_that_of_a_mixture(make, folders, encoder):
         iterator.set_state({**state, "lanes": {**state["lanes"], "0": "web:record=1"}})
 
 
-def test_grain_restores_at_every_step(make):
-    dataset = make(FINITE, batch_size=None, lanes=2, sequence_length=4096)
+@pytest.mark.parametrize("weights_by", ["rows", "tokens", "samples"])
+def test_grain_restores_at_every_step(make, weights_by):
+    dataset = make(FINITE, mixture={"weights_by": weights_by}, batch_size=None, lanes=2, sequence_length=4096)
     grain.experimental.assert_equal_output_after_checkpoint(dataset)
 
 
-def test_states_of_single_lanes_merge(make):
-    dataset = make(FINITE, batch_size=None, lanes=4, sequence_length=256)
+@pytest.mark.parametrize("weights_by", ["rows", "tokens", "samples"])
+def test_states_of_single_lanes_merge(make, weights_by):
+    mixture = {"weights_by": weights_by, "stages": [(0, weights_of(FINITE)), (2, {"web": 1, "code": 1, "books": 3})]}
+    dataset = make(FINITE, mixture=mixture, batch_size=None, lanes=4, sequence_length=256)
     whole = list(dataset)
     iterator = iter(dataset)
     for stop in (0, 3, 6, len(whole)):
@@ -487,6 +490,32 @@ def test_samples_with_and_without_a_mask(folders, encoder, tmp_path):
     stats = iterator.stats()["sources"]
     assert stats["text"]["trained_tokens"] == stats["text"]["tokens"]
     assert 0 < stats["pairs"]["trained_tokens"] < stats["pairs"]["tokens"]
+
+
+@pytest.mark.parametrize("weights_by", ["rows", "tokens", "samples"])
+def test_hundreds_of_sources_and_weights_far_apart(encoder, tmp_path, weights_by):
+    for lane in range(2):
+        write_shard(tmp_path / "small" / f"{lane}.json.gz", ["the only document"])
+        write_shard(tmp_path / "large" / f"{lane}.json.gz", [f"document {n}" for n in range(50)])
+    weights = [1e300, 5e-324, *(1e300 * (1 + number % 3) for number in range(200))]
+    sources = {
+        f"s{number}": gm.Source(
+            tmp_path / ("small" if number % 2 else "large") / "*", weight=weight, text_field="raw_content"
+        )
+        for number, weight in enumerate(weights)
+    }
+    dataset = gm.PackedDataset(
+        gm.Mixture(sources, weights_by=weights_by), tokenizer=encoder, sequence_length=16, batch_size=40, lanes=2,
+        packing="pad", threads=2,
+    )  # fmt: skip
+    iterator = iter(dataset)
+    list(itertools.islice(iterator, 200))
+    stats = iterator.stats()["sources"]
+    assert max(abs(own["asked"] - own["given"]) for own in stats.values()) < 1e-3
+    assert stats["s1"]["rows"] == 0
+    restored = iter(dataset)
+    restored.set_state(json.loads(json.dumps(iterator.get_state())))
+    assert_same_batches(itertools.islice(restored, 5), itertools.islice(iterator, 5))
 
 
 def test_sources_share_one_encoder(folders, tokenizer_json, tmp_path):
