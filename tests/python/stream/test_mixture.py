@@ -156,6 +156,30 @@ def test_ten_thousand_batches_are_at_most_one_row_off(make):
         assert stats[name]["tokens"] == 4 * total
 
 
+@pytest.mark.slow
+@pytest.mark.parametrize(("packing", "length"), [("pad", 64), ("best_fit", 64), ("concat", 16)])
+def test_ten_thousand_batches_by_tokens_are_one_row_off_in_each_lane(make, packing, length):
+    dataset = make(
+        THREE, mixture={"weights_by": "tokens"}, packing=packing, sequence_length=length, batch_size=8, seed=1,
+        source_arrays=True, layout="grain",
+    )  # fmt: skip
+    shares = np.array([0.6, 0.25, 0.15])
+    # Lane k begins as if the rows of the lanes before it were its own.
+    begins = [divided(2 * lane, weights_of(THREE)) for lane in range(4)]
+    begin = length * np.array([[of_lane[name] for name in THREE] for of_lane in begins], float)
+    had = np.zeros((4, 3))
+    iterator = iter(dataset)
+    for batch in itertools.islice(iterator, 10_000):
+        tokens = (batch["tokens_segment_ids"] > 0).sum(axis=1)
+        np.add.at(had, (np.arange(8) // 2, batch["source"]), tokens)
+        whole = had + begin
+        assert np.abs(whole - shares * whole.sum(axis=1, keepdims=True)).max() <= length
+    stats = iterator.stats()["sources"]
+    assert [own["tokens"] for own in stats.values()] == had.sum(axis=0).tolist()
+    given = np.array([own["given"] for own in stats.values()])
+    assert np.abs(given - shares).max() <= 4 * length / had.sum()
+
+
 STAGES = [(0, {"web": 3, "code": 1}), (5, {"web": 1, "books": 1}), (11, {"code": 2, "books": 2, "web": 1})]
 
 
