@@ -9,6 +9,7 @@ from gristmill._prompts.cutting import cut
 from gristmill._prompts.layouts import Batch, as_objects, as_plain_column
 from gristmill._prompts.reading import Ids
 from gristmill._prompts.spec import EXTRA, PromptSpec
+from gristmill._util.text import shortened
 from gristmill.errors import ShardError
 
 # The item of a row of padding.
@@ -60,18 +61,34 @@ def _record(spec: PromptSpec, row: int) -> dict[str, Any]:
     """A record as Python has it.
 
     Raises:
-      ShardError: Python's parser refuses it, as it does integers of thousands of digits.
+      ShardError: Python's parser refuses it, as it does integers of thousands of digits; or its `extra_info` is not
+        what veRL takes it for.
     """
     try:
-        return spec.arena.record(row)
+        record = spec.arena.record(row)
     except (ValueError, RecursionError) as error:
-        shard, record = spec.shard_names[spec.arena.shards[row]], int(spec.arena.numbers[row])
-        raise ShardError(
-            shard,
-            record,
-            None,
-            f"its columns cannot become Python objects: {error}; set columns=False, or fix the record",
-        ) from None
+        reason = f"its columns cannot become Python objects: {error}; set columns=False, or fix the record"
+        raise _located(spec, row, reason) from None
+    if spec.layout.name == "verl" and spec.keeps_records:
+        try:
+            check_extra(record.get("extra_info"))
+        except ValueError as error:
+            raise _located(spec, row, f"{error}; fix the record, or set columns=False") from None
+    return record
+
+
+def _located(spec: PromptSpec, row: int, reason: str) -> ShardError:
+    return ShardError(spec.shard_names[spec.arena.shards[row]], int(spec.arena.numbers[row]), None, reason)
+
+
+def check_extra(info: Any) -> None:
+    """Checks an `extra_info`, of which veRL takes items.
+
+    Raises:
+      ValueError: it is neither an object nor empty.
+    """
+    if info and not isinstance(info, dict):
+        raise ValueError(f"expected an object under the key 'extra_info', found {shortened(info)}")
 
 
 def _extra(records: Sequence[Any]) -> Batch:

@@ -25,8 +25,8 @@ from gristmill._util.named_values import decode
 from gristmill.errors import ArgumentError, ArgumentTypeError, MissingShardError
 
 # The arguments of `Source` that a source of prompts has; the other ones are of the reading of documents.
-_OF_SOURCE = ("keep", "sidecars", "drop", "on_error", "max_error_rate")
-_OWN_KEYS = frozenset({"records", "keep", "sidecars", "drop", "prompt"})
+_OF_SOURCE = ("keep", "sidecars", "drop", "max_document_bytes", "on_error", "max_error_rate")
+_OWN_KEYS = frozenset({"records", "keep", "sidecars", "drop", "max_document_bytes", "prompt"})
 
 
 @dataclass(frozen=True, kw_only=True)

@@ -14,6 +14,8 @@ from typing import Any
 
 from gristmill._shards.manifest import Manifest
 from gristmill._util.checks import wrong_type
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError
 
 # How errors and `dropped()` name rows that are not those of a file.
 ROWS = "rows"
@@ -48,8 +50,14 @@ def _line(row: Any) -> bytes:
         raise wrong_type("shards", row, "dicts, as the rows before it")
     try:
         text = json.dumps(row, default=_plain, allow_nan=False)
-    except ValueError:  # NaN, which files of columns read as null
-        text = json.dumps(_without_nan(row), default=_plain)
+    except (ValueError, RecursionError):  # NaN, which files of columns read as null
+        try:
+            text = json.dumps(_without_nan(row), default=_plain)
+        except RecursionError:
+            raise ArgumentError(
+                f"shards={shortened(list(row))}: expected rows without cycles, found one in the row with these keys, "
+                "or more levels than Python can write"
+            ) from None
     return text.encode() + b"\n"
 
 

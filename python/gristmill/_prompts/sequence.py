@@ -13,6 +13,7 @@ from gristmill._prompts.order import Orders
 from gristmill._prompts.spec import PromptSpec
 from gristmill._state import prompt_states, states
 from gristmill._util.named_values import decode
+from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, StateError
 
 Items = npt.NDArray[np.int64]
@@ -56,6 +57,11 @@ class EpochSequence:
     def items_of(self, step: int) -> "Items | None":
         """See `BatchSequence`."""
         spec, steps = self._spec, self._spec.steps_per_epoch
+        if not len(spec.rows):
+            raise ArgumentError(
+                f"there are no prompts, only {counted(spec.counts['read'], 'record')}: dataset.counts() says what "
+                "became of them"
+            )
         if not steps:
             raise ArgumentError(
                 f"batch_size={spec.batch_size}: there are only {len(spec.rows)} prompts, so that no batch "

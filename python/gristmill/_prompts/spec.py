@@ -36,7 +36,6 @@ if TYPE_CHECKING:
 
 _LOGGER = logging.getLogger("gristmill")
 
-_LONGEST_RECORD = 2**27
 # Columns that veRL's items make of `extra_info`, and with what where that lacks them.
 EXTRA = {"index": 0, "tools_kwargs": {}, "interaction_kwargs": {}}
 
@@ -148,10 +147,10 @@ def count_records(shards: Any) -> int:
       ShardError: a shard cannot be read to its end.
       MissingShardError: a shard does not exist, or a glob matches nothing.
     """
-    return _count(Manifest.find(patterns_of(shards)))
+    return _count(Manifest.find(patterns_of(shards)), arguments.ARGUMENTS["max_document_bytes"].default)
 
 
-def _count(manifest: Manifest) -> int:
+def _count(manifest: Manifest, longest: int) -> int:
     nothing: dict[str, Any] = {
         "prompts": (),
         "bos": None,
@@ -164,11 +163,11 @@ def _count(manifest: Manifest) -> int:
         "max_memory": 0,
         "threads": 1,
     }
-    return _core.count_records(Reading(**_sources(manifest), **nothing))
+    return _core.count_records(Reading(**_sources(manifest, longest), **nothing))
 
 
 def _sources(
-    manifest: Manifest, keep: Any = None, sidecars: Any = None, drop: DroppedRows | None = None
+    manifest: Manifest, longest: int, keep: Any = None, sidecars: Any = None, drop: DroppedRows | None = None
 ) -> dict[str, Any]:
     """The fields of a `Reading` that say where records come from."""
     return {
@@ -176,7 +175,7 @@ def _sources(
         "paths": [utf8_path(path) for path in manifest.paths],
         "sizes": manifest.sizes,
         "selection": select_paths(keep, sidecars, manifest, drop),
-        "max_document_bytes": _LONGEST_RECORD,
+        "max_document_bytes": longest,
     }
 
 
@@ -194,7 +193,7 @@ def _read(
     values = {**values, "drop": DroppedRows(values["drop"], manifest) if values["drop"] else None}
     keeps_records = values["columns"] is not False or values["raw_prompt"]
     reading = {
-        **_sources(manifest, values["keep"], values["sidecars"], values["drop"]),
+        **_sources(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], values["drop"]),
         "prompts": list(made.values()),
         "bos": values["bos"],
         "eos": values["eos"],
@@ -205,7 +204,7 @@ def _read(
         "max_memory": values["max_memory"],
         "threads": values["threads"] or _core.usable_cores(),
     }
-    wanted = _selected(values, lambda: _count(manifest))
+    wanted = _selected(values, lambda: _count(manifest, values["max_document_bytes"]))
     selected = None if wanted is None else sorted(wanted)
     arena = Arena.of(core_of(encoder), Reading(**reading, selected=selected))
     names = (ROWS,) if is_rows else tuple(manifest.paths)

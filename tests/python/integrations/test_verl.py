@@ -157,6 +157,16 @@ def test_rows_that_cannot_be_rendered_are_dropped_within_a_budget(tmp_path, reco
         RLHFDataset(str(path), model, {"filter_overlong_prompts": False})
 
 
+def test_extra_info_that_is_no_object_is_located(tmp_path, model):
+    path = tmp_path / "prompts.jsonl"
+    row = {"prompt": [{"role": "user", "content": "?"}]}
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, "extra_info": '{"index": 1}'}) + "\n")
+    dataset = RLHFDataset(str(path), model, {})
+    assert dataset[0]["extra_info"] == {}
+    with pytest.raises(gm.ShardError, match=r"prompts\.jsonl: record 1: expected an object under the key 'extra_info'"):
+        dataset[1]
+
+
 def test_damaged_file_is_an_error_whatever_the_budget(tmp_path, files, model):
     path = tmp_path / "prompts.jsonl.gz"
     path.write_bytes(b"\x1f\x8bno gzip")

@@ -374,6 +374,45 @@ def test_columns_that_python_cannot_hold_are_located(tmp_path, folder):
     assert next(iter(dataset))["index"].tolist() == [0, 1]
 
 
+@pytest.mark.parametrize("info", ["3", "[1]", '"x"', "true"])
+def test_extra_info_that_is_no_object_is_located(tmp_path, folder, info):
+    path = tmp_path / "a.jsonl"
+    path.write_text('{"prompt": "a", "extra_info": ""}\n{"prompt": "b", "extra_info": ' + info + "}\n")
+    dataset = gm.PromptDataset(path, tokenizer=folder, prompt=gm.Text("prompt"), batch_size=2)
+    assert dataset[0]["extra_info"] == {}
+    with pytest.raises(gm.ShardError, match=r"record 1: expected an object under the key 'extra_info', found .*"):
+        next(iter(dataset))
+    hf = gm.PromptDataset(path, tokenizer=folder, prompt=gm.Text("prompt"), batch_size=2, layout="hf")
+    assert next(iter(hf))["extra_info"].tolist() == ["", json.loads(info)]
+
+
+def test_rows_with_a_cycle_are_an_error(folder):
+    row = {"prompt": "a"}
+    row["self"] = row
+    with pytest.raises(gm.ArgumentError, match="expected rows without cycles"):
+        gm.PromptDataset([row], tokenizer=folder, prompt=gm.Text("prompt"))
+
+
+def test_long_records_are_read_as_the_error_says(tmp_path, folder):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"prompt": "ant " * 99}) + "\n")
+    options = {"tokenizer": folder, "prompt": gm.Text("prompt"), "batch_size": 1}
+    with pytest.raises(gm.ShardError, match=r"at most 99 bytes, found one of \d+; raise max_document_bytes="):
+        gm.PromptDataset(path, max_document_bytes=99, **options)
+    assert len(gm.PromptDataset(path, max_document_bytes=999, **options)) == 1
+    with pytest.raises(gm.ShardError, match="raise max_document_bytes="):
+        gm.PromptDataset(path, max_document_bytes=99, select=slice(-1, None), **options)
+
+
+def test_no_prompts_at_all_are_an_error_of_their_own(tmp_path, folder):
+    (tmp_path / "a.jsonl").touch()
+    for keep, read in ((None, 0), ("n > 5", 1)):
+        dataset = gm.PromptDataset(tmp_path / "a.jsonl", tokenizer=folder, keep=keep, drop_remainder=False)
+        with pytest.raises(gm.ArgumentError, match=rf"there are no prompts, only {read} records?: dataset.counts\(\)"):
+            next(iter(dataset))
+        (tmp_path / "a.jsonl").write_text('{"prompt": "a"}\n')
+
+
 @pytest.mark.parametrize("columns", [True, False])
 def test_filter_chooses_records_of_all_formats(tmp_path, folder, records, columns):
     keep = "extra_info.index >= 110 and data_source == 'ants'"

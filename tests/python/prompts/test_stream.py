@@ -179,7 +179,7 @@ def test_too_few_prompts_for_a_batch_are_an_error(make):
     with pytest.raises(gm.ArgumentError, match="there are only 3 prompts, so that no batch is full"):
         next(iter(make(3, batch_size=4)))
     assert items(make(3, batch_size=4, drop_remainder=False)) == [[0, 1, 2, -1]]
-    with pytest.raises(gm.ArgumentError, match="there are only 0 prompts"):
+    with pytest.raises(gm.ArgumentError, match="there are no prompts"):
         next(iter(make(3, batch_size=4, drop_remainder=False, max_samples=1, keep="prompt == 'x'")))
 
 

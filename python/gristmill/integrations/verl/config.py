@@ -108,7 +108,7 @@ class DataConfig:
 
 def _shared(config: Any, truncations: tuple[str, ...]) -> dict[str, Any]:
     """The values of a `DataConfig`."""
-    reading = ("max_error_rate", "max_memory", "threads")
+    reading = ("max_document_bytes", "max_error_rate", "max_memory", "threads")
     return {
         "template": TemplateOptions.read(config),
         "truncation": checks.choice("truncation", config.get("truncation", "error"), truncations),

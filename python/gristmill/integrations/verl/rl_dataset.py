@@ -9,6 +9,7 @@ from typing import Any, Self
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._prompts.batches import check_extra
 from gristmill._prompts.cutting import cut
 from gristmill._prompts.reading import Ids
 from gristmill._util.text import counted
@@ -39,7 +40,8 @@ class RLHFDataset(Dataset):  # type: ignore[misc, unused-ignore]
       data_files: Parquet, JSONL or Arrow files, globs or folders; or a list of them, in whose order they are read.
       tokenizer: a fast tokenizer of `transformers`, or the path of its folder.
       config: veRL's `data`, a dict or an OmegaConf object. Keys of gristmill's own beside veRL's: `date` and
-        `none_fields` of `gm.Chat`; `max_error_rate`, `max_memory` and `threads` of `gm.PromptDataset`; `tool_schemas`,
+        `none_fields` of `gm.Chat`; `max_document_bytes`, `max_error_rate`, `max_memory` and `threads` of
+        `gm.PromptDataset`; `tool_schemas`,
         in place of files of tools; and `prompt_items`.
       processor: must be None: there are no multimodal prompts.
       max_samples: the most records, drawn before any is left out. -1: all.
@@ -85,11 +87,16 @@ class RLHFDataset(Dataset):  # type: ignore[misc, unused-ignore]
         """One item.
 
         Raises:
+          ShardError: the `extra_info` of the record is not an object.
           NotImplementedError: the prompt is longer than `max_prompt_length`, and `truncation="error"`.
           KeyError: `need_tools_kwargs` is set, and the record has neither `tools_kwargs` nor `data_source`.
         """
         row, options = int(self._items[item]), self._config
         record = self._rows.record(row)
+        try:
+            check_extra(record.get("extra_info"))
+        except ValueError as error:
+            raise ShardError(*self._rows.source(row), None, str(error)) from None
         if options.items == "messages":
             record["raw_prompt"] = record[options.prompt_key]
             for key in options.media_keys:
@@ -173,7 +180,7 @@ class RLHFDataset(Dataset):  # type: ignore[misc, unused-ignore]
         return cut(ids, most, side, has_bos=False, has_eos=False)
 
     def _with_extra(self, record: dict[str, Any]) -> dict[str, Any]:
-        if record.get("extra_info") is None:
+        if not record.get("extra_info"):
             record["extra_info"] = {}
         extra = record["extra_info"]
         index, tools_kwargs = extra.get("index", 0), extra.get("tools_kwargs", {})

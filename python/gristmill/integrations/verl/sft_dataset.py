@@ -40,7 +40,8 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
       parquet_files: Parquet, JSONL or Arrow files, globs or folders; or a list of them, in whose order they are read.
       tokenizer: a fast tokenizer of `transformers`, or the path of its folder.
       config: veRL's `data`, a dict, an OmegaConf object or None. Keys of gristmill's own: `date`, `none_fields` and
-        `on_untrained` of `gm.Chat`, `max_error_rate`, `max_memory` and `threads` of `gm.PromptDataset`.
+        `on_untrained` of `gm.Chat`; `max_document_bytes`, `max_error_rate`, `max_memory` and `threads` of
+        `gm.PromptDataset`.
       processor: must be None: there are no multimodal conversations.
       max_samples: the most records. -1: all.
 
