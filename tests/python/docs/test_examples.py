@@ -22,6 +22,7 @@ from jax.sharding import Mesh
 
 import gristmill as gm
 from helpers import PATIENCE, ROOT, write_shard
+from images import image
 
 pytestmark = pytest.mark.slow
 
@@ -262,3 +263,30 @@ def test_code_blocks_of_the_training_guide_run(tmp_path, shard_folder, tokenizer
     assert done.returncode == 0, done.stderr[-3000:]
     assert "340 documents" in done.stdout
     assert "waited for input" in done.stdout
+
+
+@pytest.mark.slow
+def test_captions_are_learnt_and_a_resumed_run_has_equal_losses(tmp_path):
+    photographs = tmp_path / "photographs"
+    photographs.mkdir()
+    for number in range(6):
+        (photographs / f"{number}.png").write_bytes(image(40 + number, 30, number))
+        (photographs / f"{number}.txt").write_text(f"Picture number {number}, of noise.")
+
+    def run(folder, *more):
+        done = subprocess.run(
+            [
+                sys.executable, str(EXAMPLES / "caption_photographs.py"), "--photographs", str(photographs),
+                "--folder", str(tmp_path / folder), "--steps", "60", *more,
+            ],
+            capture_output=True, text=True, env={**os.environ, "JAX_PLATFORMS": "cpu"}, timeout=PATIENCE,
+        )  # fmt: skip
+        assert done.returncode == 0, done.stderr
+        return re.findall(r"step +([0-9]+): loss ([0-9.]+)", done.stdout), done.stdout
+
+    whole, shown = run("whole")
+    assert float(whole[-1][1]) < float(whole[0][1]) / 3
+    assert re.search(r"[0-9,]+ images, [0-9,]+ of [0-9,]+ tokens were trained on", shown)
+    first, _ = run("parts", "--stop-at", "30")
+    rest, _ = run("parts")
+    assert first + rest == whole
