@@ -13,6 +13,7 @@ from gristmill._core import Records
 from gristmill._files import overview
 from gristmill._inspect import prompt_states
 from gristmill._mixture import fingerprint as mixtures
+from gristmill._sample.image_fields import guess, is_image
 from gristmill._shards import listing
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
@@ -341,6 +342,11 @@ def _describe_shard(found: dict[str, Any]) -> str:
     messages = next((key for key in found["keys"] if key.rpartition(".")[2] in _MESSAGES), None)
     if is_tar and messages is not None and "array" in found["keys"][messages]["types"]:
         described += f"\n\nConversations may be under sample=gm.Chat({shortened(messages)})."
+    kinds = {key: next(iter(seen["types"]), "") for key, seen in found["keys"].items()}
+    has_images = any(kind == "binary" and is_image(key) for key, kind in kinds.items())
+    if is_tar and has_images and (beside := guess(kinds)):
+        text = f"gm.{type(beside).__name__}({shortened(beside.field)})"
+        described += f"\n\nImages with it may be under sample=gm.ImageText(model, text={text})."
     return described
 
 

@@ -64,6 +64,21 @@ def _with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) ->
     return replace(text, field=named.field)
 
 
+def is_image(part: str) -> bool:
+    """Whether a part is an image by its extension."""
+    return part.rsplit(".", 1)[-1].lower() in IMAGES
+
+
+def guess(kinds: Mapping[str, str]) -> "Text | Chat | None":
+    """The conversation, or else the text, of a record whose parts have these kinds."""
+    for part, kind in kinds.items():
+        if part.rsplit(".", 1)[-1].lower() != "json" and part not in _CONVERSATIONS:
+            continue
+        if kind == "array" or any(kinds.get(f"{part}.{key}") == "array" for key in _CONVERSATIONS):
+            return Chat(field=part, format="chatml")
+    return next((Text(key) for key in _TEXTS if kinds.get(key) == "string"), None)
+
+
 def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None") -> "Text | Chat":
     """The text or conversation of the first record, which is said aloud."""
     path, size = next(iter(shards))
@@ -72,15 +87,8 @@ def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None") -> "T
         raise ArgumentError(f"{path}: expected a tar, found {records.format}: gm.ImageText reads tars of WebDataset")
     kinds = {key: kind for key, kind, _ in records.next() or []}
     shown = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
-    guessed: Text | Chat | None = None
-    lists = [part for part in kinds if part.rsplit(".", 1)[-1].lower() == "json" or part in _CONVERSATIONS]
-    for part in lists:
-        if kinds[part] == "array" or any(kinds.get(f"{part}.{key}") == "array" for key in _CONVERSATIONS):
-            guessed = Chat(field=part, format="chatml")
-            break
-    if guessed is None and text is None:
-        guessed = next((Text(key) for key in _TEXTS if kinds.get(key) == "string"), None)
-    if guessed is None:
+    guessed = guess(kinds)
+    if guessed is None or (isinstance(guessed, Text) and text is not None):
         raise ArgumentError(
             f"fields=None: the first record of {path} shows no {'conversation' if text else 'text'}, only "
             f'{shown or "nothing"}; name it, such as fields={{"text": "txt"}} or {{"conversation": "json"}}'

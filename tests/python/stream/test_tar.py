@@ -93,6 +93,7 @@ def test_inspect_shows_members_and_guesses(shards, capsys):
     shown = capsys.readouterr().out
     assert "Most text is under text_field='json.caption'." in shown
     assert "Conversations may be under sample=gm.Chat('json.messages')." in shown
+    assert "Images with it may be under sample=gm.ImageText(model, text=gm.Chat('json'))." in shown
 
 
 def test_broken_shard_is_one_entry_and_others_are_read(shards, tmp_path, encoder):
