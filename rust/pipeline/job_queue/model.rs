@@ -36,6 +36,7 @@ impl Workers {
             match job {
                 Job::ReadAndEncode { feed } => self.grind(feed),
                 Job::Pack { lane, block } => self.pack(lane, block.is_some()),
+                Job::Decode { .. } => unreachable!("no lane has images"),
             }
         }
     }
