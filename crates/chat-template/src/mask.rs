@@ -65,18 +65,33 @@ struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn of(value: &Val<'a>) -> Self {
-        let Val::Dict(dict) = value else { return Self { role: "", trained: true, speaks: false } };
+    fn of((index, value): (usize, &Val<'a>)) -> Result<Self> {
+        let Val::Dict(dict) = value else { return Ok(Self { role: "", trained: true, speaks: false }) };
         let field =
             |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
-        let off = matches!(field("train"), Some(Val::Bool(false, _)))
-            || matches!(field("weight"), Some(Val::Int(0, _)))
-            || matches!(field("weight"), Some(Val::Float(weight, _)) if weight == 0.0);
-        Self {
-            role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
-            trained: !off,
-            speaks: field("content").is_some_and(is_said) || field("tool_calls").is_some_and(is_said),
+        let mut trained = true;
+        for name in ["train", "weight"] {
+            trained &= is_on(field(name)).ok_or_else(|| {
+                mask_error(format!(
+                    "messages[{index}]: expected true, false, 1, 0 or null under its key {name:?}: a token is trained on or \
+                     not; correct the key, or leave it out"
+                ))
+            })?;
         }
+        Ok(Self {
+            role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
+            trained,
+            speaks: field("content").is_some_and(is_said) || field("tool_calls").is_some_and(is_said),
+        })
+    }
+}
+
+/// Whether a message's own flag has it trained on; none if it says neither.
+fn is_on(flag: Option<Val<'_>>) -> Option<bool> {
+    match flag {
+        None | Some(Val::None(_) | Val::Bool(true, _) | Val::Int(1, _) | Val::Float(1.0, _)) => Some(true),
+        Some(Val::Bool(false, _) | Val::Int(0, _) | Val::Float(0.0, _)) => Some(false),
+        Some(_) => None,
     }
 }
 
@@ -105,7 +120,7 @@ impl ChatTemplate {
             let rendering = session.finish(rendered);
             let stops =
                 if training.stop_tokens.is_empty() { None } else { Some(search(&training.stop_tokens)?) };
-            let messages = session.messages.iter().map(Message::of).collect();
+            let messages = session.messages.iter().enumerate().map(Message::of).collect::<Result<_>>()?;
             let traces = traces(&rendering, session.messages.len());
             let mut finder =
                 Finder { template: self, session, messages, traces, rendering: &rendering, training, stops };

@@ -91,6 +91,30 @@ fn messages_can_be_taken_out() {
 }
 
 #[test]
+fn flags_that_are_neither_on_nor_off_are_errors() {
+    let messages = |flag: &str| format!(r#"[{{"role": "assistant", "content": "A", {flag}}}]"#);
+    for on in
+        [r#""train": true"#, r#""train": null"#, r#""train": 1"#, r#""weight": 1.0"#, r#""weight": null"#]
+    {
+        assert!(trained(CHATML, &messages(on), TrainOn::Assistant).unwrap().contains("[[A"), "{on}");
+    }
+    for off in [r#""train": 0"#, r#""weight": 0.0"#, r#""weight": false"#, r#""train": 1, "weight": 0"#] {
+        assert!(!trained(CHATML, &messages(off), TrainOn::Assistant).unwrap().contains("[["), "{off}");
+    }
+    for neither in
+        [r#""train": "no""#, r#""weight": 0.5"#, r#""weight": -1"#, r#""weight": 2"#, r#""train": []"#]
+    {
+        for on in [TrainOn::Assistant, TrainOn::All, TrainOn::Last] {
+            let error = trained(CHATML, &messages(neither), on).unwrap_err();
+            assert!(
+                error.message().starts_with("messages[0]: expected true, false, 1, 0 or null"),
+                "{error}"
+            );
+        }
+    }
+}
+
+#[test]
 fn reasoning_and_tool_calls_are_trained_unless_left_out() {
     let messages = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "A", "reasoning_content": "R",
         "tool_calls": [{"function": {"name": "f"}}]}]"#;

@@ -157,6 +157,21 @@ def test_rows_that_cannot_be_rendered_are_dropped_within_a_budget(tmp_path, reco
         RLHFDataset(str(path), model, {"filter_overlong_prompts": False})
 
 
+@pytest.mark.parametrize(
+    ("changes", "message"),
+    [
+        ({"tools": "{"}, "expected JSON under the key 'tools'"),
+        ({"messages": [{"content": "?"}]}, r"messages\[0\]: expected a role, found None"),
+    ],
+)
+def test_conversations_that_cannot_be_masked_are_located(tmp_path, model, changes, message):
+    path = tmp_path / "talks.jsonl"
+    row = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
+    path.write_text(json.dumps(row) + "\n" + json.dumps({**row, **changes}) + "\n")
+    with pytest.raises(gm.ShardError, match=rf"talks\.jsonl: record 1: {message}"):
+        MultiTurnSFTDataset(str(path), model)
+
+
 def test_extra_info_that_is_no_object_is_located(tmp_path, model):
     path = tmp_path / "prompts.jsonl"
     row = {"prompt": [{"role": "user", "content": "?"}]}

@@ -11,6 +11,7 @@ import numpy.typing as npt
 from gristmill import _core
 from gristmill._chat.template import ChatTemplate
 from gristmill._sample.samples import Chat
+from gristmill._util.text import shortened
 from gristmill.errors import GristmillError, ShardError, TemplateError
 from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
 from gristmill.integrations.verl.config import SFTConfig, file_list, is_before_07, local_copy, plain
@@ -151,8 +152,14 @@ def _encode(
 ) -> tuple[Ids, Mask]:
     messages, tools = record[options.messages_key], plain(record.get(options.tools_key))
     if isinstance(tools, str):
-        tools = json.loads(tools)
+        try:
+            tools = json.loads(tools)
+        except ValueError as error:
+            raise TemplateError(f"expected JSON under the key {options.tools_key!r}: {error}") from None
     tools = options.template.tools if tools is None else tools
+    for index, message in enumerate(messages):
+        if not isinstance(message.get("role"), str):
+            raise TemplateError(f"messages[{index}]: expected a role, found {shortened(message.get('role'))}")
     wanted = [_override(message) for message in messages]
     own = [message["role"] == "assistant" for message in messages]
 
