@@ -126,3 +126,43 @@ fn steps_arrive_in_order_from_threads_of_any_speed() {
         }
     });
 }
+
+#[test]
+fn parts_that_are_lent_are_written_by_other_threads() {
+    let (mut consumer, mut writers, pool) = small(2, 0, 0);
+    let writer = &mut writers[1];
+    let mut parts = writer.lend(1, &[(0, 1..3), (0, 3..5), (1, 0..0), (1, 4..5)]);
+    assert_eq!(parts.iter_mut().map(|part| part.elements::<i64>().len()).collect::<Vec<_>>(), [2, 2, 0, 1]);
+    std::thread::scope(|scope| {
+        for (number, mut part) in parts.into_iter().enumerate() {
+            scope.spawn(move || part.elements::<i64>().fill(number as i64 + 7));
+        }
+    });
+    let wide = |writer: &mut LaneWriter<u64>, row| {
+        writer.row(row).fields().nth(1).unwrap().elements::<i64>().to_vec()
+    };
+    assert_eq!(wide(writer, 0)[1..], [7, 7, 8, 8]);
+    assert_eq!(wide(writer, 1)[4], 10);
+    writer.publish(0);
+    assert!(consumer.take(pool.get().unwrap()).is_none(), "two lanes have not published");
+}
+
+#[test]
+fn lane_with_a_lent_part_neither_writes_nor_publishes() {
+    let panics = |work: &mut dyn FnMut()| {
+        std::panic::catch_unwind(std::panic::AssertUnwindSafe(work)).expect_err("a panic");
+    };
+    let (_consumer, mut writers, _pool) = small(2, 0, 0);
+    let writer = &mut writers[0];
+    let parts = writer.lend(0, &[(0, 0..1), (1, 0..5)]);
+    panics(&mut || _ = writer.row(0));
+    panics(&mut || writer.publish(0));
+    panics(&mut || drop(writer.lend(0, &[])));
+    drop(parts);
+    for overlapping in
+        [vec![(0, 0..2), (0, 1..3)], vec![(1, 0..1), (0, 0..1)], vec![(0, 0..6)], vec![(2, 0..1)]]
+    {
+        panics(&mut || drop(writer.lend(0, &overlapping)));
+    }
+    writer.publish(0);
+}
