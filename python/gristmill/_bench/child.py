@@ -1,12 +1,17 @@
 """Measurements in processes of their own: request and result are JSON on stdin and stdout."""
 
+import contextlib
 import json
+import os
+import signal
 import subprocess
 import sys
 from collections.abc import Callable, Mapping
 from typing import Any
 
 from gristmill.errors import GristmillError
+
+_PIPES: dict[str, Any] = dict.fromkeys(("stdin", "stdout", "stderr"), subprocess.PIPE)
 
 
 def measure(what: str, module: str, request: Any, environment: Mapping[str, str] | None = None) -> dict[str, Any]:
@@ -24,14 +29,21 @@ def measure(what: str, module: str, request: Any, environment: Mapping[str, str]
     Raises:
       GristmillError: it failed.
     """
-    # Interrupted while it starts the process, `run` does not know it: that finds no request then, and ends.
-    process = subprocess.run(
-        [sys.executable, "-m", module], input=json.dumps(request), capture_output=True, env=environment, text=True
-    )
+    # Interrupted while it starts the process, `Popen` does not know it: that finds no request then, and ends.
+    with subprocess.Popen(
+        [sys.executable, "-m", module], env=environment, text=True, process_group=0, **_PIPES
+    ) as process:
+        try:
+            out, errors = process.communicate(json.dumps(request))
+        except BaseException:
+            # With worker processes that it may have.
+            with contextlib.suppress(ProcessLookupError):
+                os.killpg(process.pid, signal.SIGKILL)
+            raise
     if process.returncode:
-        last = (process.stderr.strip().splitlines() or ["no message"])[-1]
+        last = (errors.strip().splitlines() or ["no message"])[-1]
         raise GristmillError(f"{what} failed with exit code {process.returncode}: {last}")
-    found: dict[str, Any] = json.loads(process.stdout.splitlines()[-1])
+    found: dict[str, Any] = json.loads(out.splitlines()[-1])
     return found
 
 

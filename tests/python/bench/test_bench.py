@@ -18,7 +18,7 @@ import pytest
 
 import gristmill as gm
 from chat_models import CHATML, write_chatml
-from gristmill._bench import contenders, latency, report, rounds, run
+from gristmill._bench import child, contenders, latency, report, rounds, run
 from gristmill._cli import main
 from gristmill._demo import sample_text
 from gristmill._tokenizer import encoder
@@ -349,7 +349,7 @@ def test_terminated_bench_removes_the_delays_folder(monkeypatch, job, tmp_path):
         os.kill(os.getpid(), signal.SIGTERM)
 
     monkeypatch.setattr(tempfile, "tempdir", str(tmp_path))
-    monkeypatch.setattr(latency.child, "measure", terminated)
+    monkeypatch.setattr(child, "measure", terminated)
     with pytest.raises(SystemExit), output.cleaning_up_when_terminated():
         latency.in_child(job)
     assert not list(tmp_path.iterdir())
@@ -375,6 +375,37 @@ def test_terminated_bench_leaves_no_files_or_processes(tmp_path, blank_shard):
     # The bench does not wait for a child that was just starting: that child ends by itself.
     deadline = time.monotonic() + PATIENCE
     while any(Path(f"/proc/{worker}").exists() for worker in workers):
+        assert time.monotonic() < deadline
+        time.sleep(0.01)
+
+
+def test_worker_processes_of_a_contender_end_with_the_bench(tmp_path):
+    listed = tmp_path / "pid"
+    (tmp_path / "spawning.py").write_text(
+        "import pathlib, subprocess\n"
+        "worker = subprocess.Popen(['sleep', '1000'])\n"
+        f"pathlib.Path({str(listed)!r}).write_text(str(worker.pid))\n"
+        "worker.wait()\n"
+    )
+
+    class Interrupted(Exception):
+        pass
+
+    def interrupt(*_):
+        if listed.exists() and listed.read_text():
+            raise Interrupted
+
+    before = signal.signal(signal.SIGALRM, interrupt)
+    signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
+    try:
+        with pytest.raises(Interrupted):
+            child.measure("spawning", "spawning", {}, {**os.environ, "PYTHONPATH": str(tmp_path)})
+    finally:
+        signal.setitimer(signal.ITIMER_REAL, 0)
+        signal.signal(signal.SIGALRM, before)
+    deadline = time.monotonic() + PATIENCE
+    status = Path(f"/proc/{listed.read_text()}/status")
+    while status.exists() and "State:\tZ" not in status.read_text():
         assert time.monotonic() < deadline
         time.sleep(0.01)
 
