@@ -388,17 +388,14 @@ def test_worker_processes_of_a_contender_end_with_the_bench(tmp_path):
         "worker.wait()\n"
     )
 
-    class Interrupted(Exception):
-        pass
-
     def interrupt(*_):
         if listed.exists() and listed.read_text():
-            raise Interrupted
+            raise TimeoutError
 
     before = signal.signal(signal.SIGALRM, interrupt)
     signal.setitimer(signal.ITIMER_REAL, 0.1, 0.1)
     try:
-        with pytest.raises(Interrupted):
+        with pytest.raises(TimeoutError):
             child.measure("spawning", "spawning", {}, {**os.environ, "PYTHONPATH": str(tmp_path)})
     finally:
         signal.setitimer(signal.ITIMER_REAL, 0)
