@@ -89,6 +89,9 @@ class StreamIterator(grain.DatasetIterator[T]):
           prepared ahead included. A run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound
           by its input.
 
+          Of samples with images also `images` and `image_tokens` of the rows, `undecodable`, the documents that are not
+          trained on because an image of theirs is damaged, and the seconds of the stage `decode`.
+
           Of a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
           `documents`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),
           `exhausted_lanes` (those in which it has delivered its last epoch), `asked` (the share of the rows that the
