@@ -38,6 +38,34 @@ pub fn wait_timeout<'a, T>(
     }
 }
 
+/// Lets another worker work while this thread waits for the network. Where no worker runs, it just waits.
+#[cfg(feature = "remote")]
+pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
+    WAITING.with_borrow(|waiting| {
+        let Some(waiting) = waiting else { return wait() };
+        waiting.begin_wait();
+        // Also when it panics: the turn is given back later.
+        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
+        waiting.end_wait();
+        found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+    })
+}
+
+/// What lets another worker work in the place of this thread.
+#[cfg(feature = "remote")]
+pub trait Waiting {
+    /// This thread waits.
+    fn begin_wait(&self);
+    /// It goes on.
+    fn end_wait(&self);
+}
+
+#[cfg(feature = "remote")]
+thread_local! {
+    /// Set in the threads of workers.
+    pub static WAITING: std::cell::RefCell<Option<std::sync::Arc<dyn Waiting>>> = const { std::cell::RefCell::new(None) };
+}
+
 #[cfg(not(feature = "loom"))]
 mod unchecked {
     /// `std`'s cell with the closure interface of loom's, which can thus check each access.

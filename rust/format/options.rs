@@ -1,17 +1,17 @@
 //! What is read of shards, and which limits there are.
 
-use std::path::PathBuf;
 use std::sync::Arc;
 
 use super::keep::Expression;
 use super::{Position, Projection, RawKind, RawRecord, Scratch, Values, located};
 use crate::error::ShardError;
+use crate::store::Places;
 
 /// The wanted records and columns, and limits of reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadOptions {
-    /// The folder that relative paths of shards start from: the working folder may change while they are read.
-    pub folder: PathBuf,
+    /// Where the names of shards lead.
+    pub places: Places,
     /// The wanted columns of each record.
     pub projection: Projection,
     /// The filter: only records for which it is true are kept. None: all are. Its paths are in the projection.

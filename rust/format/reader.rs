@@ -1,6 +1,5 @@
 //! The reader: the records of one shard in order, each with its position.
 
-use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
@@ -12,7 +11,7 @@ use super::tar::TarReader;
 use super::{AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located};
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};
-use crate::store::{LocalFile, Shard, Source};
+use crate::store::{Places, Shard, Source};
 
 /// Inflated bytes requested at once.
 pub(super) const CHUNK_BYTES: usize = 128 << 10;
@@ -66,8 +65,7 @@ impl RecordReader {
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
-        let file = LocalFile::open(shard, &options.folder)?;
-        Self::of_shard(shard, Box::new(file), options, stop)
+        Self::of_shard(shard, options.places.open(shard, stop)?, options, stop)
     }
 
     /// Opens a shard at a position that [`position`](Self::position) returned earlier. Nothing before it is parsed, but
@@ -121,7 +119,7 @@ impl RecordReader {
             }
             (Format::Jsonl, Some(piece)) => {
                 let index = match codec {
-                    Codec::Gzip => GzipIndex::open(&options.folder.join(&*shard.path), &mut *source),
+                    Codec::Gzip => GzipIndex::open(&options.places.folder.join(&*shard.path), &mut *source),
                     Codec::None | Codec::Zstd => Ok(None),
                 };
                 let index = index.map_err(Error::Argument)?;
@@ -331,9 +329,9 @@ fn lost(shard: &Arc<str>, reason: String) -> ReadError {
     ReadError { error: located(shard, Position::default(), reason), rest: AfterError::Lost }
 }
 
-/// How many bytes a shard of lines inflates to. Relative paths start from `folder`.
-pub fn inflated_bytes(shard: &Shard, folder: &Path) -> Result<u64> {
-    let mut file = Box::new(LocalFile::open(shard, folder)?);
+/// How many bytes a shard of lines inflates to.
+pub fn inflated_bytes(shard: &Shard, places: &Places) -> Result<u64> {
+    let mut file = places.open(shard, &Arc::default())?;
     let (codec, format) = sniff(&mut *file, &shard.path).map_err(|reason| lost(&shard.path, reason))?;
     if format != Format::Jsonl {
         let reason = format!("expected JSON lines, found {format:?}: only lines are inflated as a whole");
@@ -357,7 +355,7 @@ mod tests {
 
     fn options() -> Arc<ReadOptions> {
         Arc::new(ReadOptions {
-            folder: std::path::PathBuf::new(),
+            places: Places::default(),
             projection: Projection::text("text"),
             keep: None,
             max_document_bytes: 100,

@@ -132,7 +132,7 @@ mod tests {
 
     fn open(bytes: &str, number: u64) -> SidecarReader {
         let options = Arc::new(ReadOptions {
-            folder: std::path::PathBuf::new(),
+            places: crate::store::Places::default(),
             projection: Projection::all(),
             keep: None,
             max_document_bytes: 20,

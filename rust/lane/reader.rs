@@ -183,6 +183,9 @@ impl LaneReader {
             // The error may be an effect of the stop, not damage.
             return Err(Error::Closed);
         }
+        if let Some(outage) = self.spec.read.places.outage() {
+            return Err(outage);
+        }
         block.entries.push(RawEntry::Unreadable(bad));
         Ok(Step::Entry)
     }

@@ -396,6 +396,13 @@ impl Pipeline {
         }
     }
 
+    /// What was requested from stores on the network; one for each source that has shards there.
+    #[cfg(feature = "remote")]
+    pub fn network(&self) -> impl Iterator<Item = &gristmill_remote::Counters> {
+        let streams = self.mixture.sources.iter().map(|source| &source.stream);
+        streams.filter(|stream| stream.is_remote()).map(|stream| stream.read.places.stores.counters())
+    }
+
     /// Statistics of this host's lanes, up to a place.
     pub fn stats(&self, place: &Delivered) -> Stats {
         let Delivered { step, row, .. } = place;

@@ -1,13 +1,14 @@
 //! The decoding of images into rows: what a worker does with a [`PixelTask`].
 
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use crate::batch::schema::DType;
 use crate::error::{Error, ShardError};
 use crate::image::{ImageFile, Pixels, Scratch};
 use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
 use crate::spec::mixture::Mixture;
-use crate::store::{LocalFile, read_exact_at};
+use crate::store::{Source, read_exact_at};
 
 /// The longest file whose memory is kept.
 const KEPT_BYTES: usize = 4 << 20;
@@ -16,15 +17,23 @@ const KEPT_BYTES: usize = 4 << 20;
 pub struct ImageDecoder {
     mixture: Arc<Mixture>,
     /// The source, index and file of the last image's shard: the next one is often in it too.
-    open: Option<(usize, u32, LocalFile)>,
+    open: Option<(usize, u32, Box<dyn Source>)>,
     bytes: Vec<u8>,
     scratch: Scratch,
+    /// Set when the consumer no longer waits: a read of a store on the network then ends soon.
+    stop: Arc<AtomicBool>,
 }
 
 impl ImageDecoder {
-    /// A decoder of the images of a mixture's sources.
-    pub fn new(mixture: &Arc<Mixture>) -> Self {
-        Self { mixture: Arc::clone(mixture), open: None, bytes: Vec::new(), scratch: Scratch::default() }
+    /// A decoder of the images of a mixture's sources, until `stop` is set.
+    pub fn new(mixture: &Arc<Mixture>, stop: &Arc<AtomicBool>) -> Self {
+        Self {
+            mixture: Arc::clone(mixture),
+            open: None,
+            bytes: Vec::new(),
+            scratch: Scratch::default(),
+            stop: Arc::clone(stop),
+        }
     }
 
     /// Writes the pixels of a task. Those that cannot be had are zeros.
@@ -63,12 +72,15 @@ impl ImageDecoder {
         let shard = &stream.shards[index as usize];
         let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {
             Some((_, _, file)) => file,
-            None => LocalFile::open(shard, &stream.read.folder)?,
+            None => stream.read.places.open(shard, &self.stop)?,
         };
         let (_, _, open) = self.open.insert((source, index, open));
         self.bytes.clear();
         self.bytes.resize(bytes as usize, 0);
-        read_exact_at(open, offset, &mut self.bytes).map_err(|error| {
+        read_exact_at(&mut **open, offset, &mut self.bytes).map_err(|error| {
+            if let Some(outage) = stream.read.places.outage() {
+                return outage;
+            }
             Error::Shard(ShardError {
                 shard: Arc::clone(shard.name()),
                 record: None,

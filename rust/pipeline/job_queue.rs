@@ -3,6 +3,10 @@
 //! A worker that finds nothing to do sleeps. It is woken by any thread that creates work: the consumer when it opens a
 //! step, a worker that has read a block and leaves the next one to others, and a worker that takes work while there is
 //! more. Each wakes one worker, which wakes the next.
+//!
+//! Where shards are on the network there are more workers than may work at once. One that must wait for bytes lets another
+//! work in its place, and goes on as soon as one of those is done: so no core waits for the network, and the cores in use
+//! are still as many as the threads that were asked for.
 
 use std::sync::PoisonError;
 
@@ -17,10 +21,18 @@ use crate::sync::{Condvar, Mutex, MutexGuard};
 pub struct JobQueue {
     state: Mutex<State>,
     work: Condvar,
+    /// Where those sleep that have waited for the network.
+    turn: Condvar,
+    /// Workers that may work at once.
+    limit: usize,
 }
 
 struct State {
     schedule: Schedule,
+    /// Workers that work.
+    working: usize,
+    /// Workers that have waited for the network, and go on before others begin.
+    returning: usize,
     /// Workers that wait for work.
     idle: usize,
     /// All workers must stop.
@@ -30,17 +42,21 @@ struct State {
 }
 
 impl JobQueue {
-    /// The work that `schedule` allows.
-    pub fn new(schedule: Schedule) -> Self {
-        let state = State { schedule, idle: 0, closed: false, bug: None };
-        Self { state: Mutex::new(state), work: Condvar::new() }
+    /// The work that `schedule` allows, for `limit` workers at once.
+    pub fn new(schedule: Schedule, limit: usize) -> Self {
+        let state = State { schedule, working: 0, returning: 0, idle: 0, closed: false, bug: None };
+        Self { state: Mutex::new(state), work: Condvar::new(), turn: Condvar::new(), limit }
     }
 
-    /// The most urgent work; waits if there is none. `None`: all workers must stop.
+    /// The most urgent work; waits if there is none. `None`: all workers must stop. A worker says when it has done its
+    /// job: see [`job_done`](Self::job_done).
     pub fn take(&self) -> Option<Job> {
         let mut state = self.lock();
         while !state.closed {
-            if let Some(job) = state.schedule.take() {
+            if self.has_room(&state)
+                && let Some(job) = state.schedule.take()
+            {
+                state.working += 1;
                 self.wake_another(&state);
                 return Some(job);
             }
@@ -49,6 +65,42 @@ impl JobQueue {
             state.idle -= 1;
         }
         None
+    }
+
+    /// A worker has done its job, and takes work again.
+    pub fn job_done(&self) {
+        drop(self.leave(self.lock()));
+    }
+
+    /// A worker must wait for the network: another may work in its place.
+    #[cfg(any(feature = "remote", all(test, feature = "loom")))]
+    pub fn begin_wait(&self) {
+        let state = self.leave(self.lock());
+        self.wake_another(&state);
+    }
+
+    /// A worker has waited for the network; waits for its turn.
+    #[cfg(any(feature = "remote", all(test, feature = "loom")))]
+    pub fn end_wait(&self) {
+        let mut state = self.lock();
+        while state.working >= self.limit && !state.closed {
+            state.returning += 1;
+            state = self.turn.wait(state).unwrap_or_else(PoisonError::into_inner);
+            state.returning -= 1;
+        }
+        state.working += 1;
+    }
+
+    fn leave<'a>(&self, mut state: MutexGuard<'a, State>) -> MutexGuard<'a, State> {
+        state.working -= 1;
+        if state.returning > 0 {
+            self.turn.notify_one();
+        }
+        state
+    }
+
+    fn has_room(&self, state: &State) -> bool {
+        state.working + state.returning < self.limit
     }
 
     /// A block of a lane with `bytes` of text was read: others may read the next one. Returns its number, for
@@ -85,6 +137,7 @@ impl JobQueue {
     pub fn close(&self) {
         self.lock().closed = true;
         self.work.notify_all();
+        self.turn.notify_all();
     }
 
     /// A worker panicked: all must stop.
@@ -94,6 +147,7 @@ impl JobQueue {
         state.closed = true;
         drop(state);
         self.work.notify_all();
+        self.turn.notify_all();
     }
 
     /// A worker's panic, if there was one.
@@ -106,7 +160,7 @@ impl JobQueue {
     }
 
     fn wake_another(&self, state: &State) {
-        if state.idle > 0 && state.schedule.has_work() {
+        if state.idle > 0 && self.has_room(state) && state.schedule.has_work() {
             self.work.notify_one();
         }
     }

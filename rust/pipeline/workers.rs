@@ -24,6 +24,7 @@ use crate::pipeline::encode_block::BlockEncoder;
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::HostSpec;
 use crate::spec::mixture::Mixture;
+use crate::store::Connection;
 
 /// Threads that fill the ring. Dropping the pool stops and joins them.
 pub struct WorkerPool {
@@ -50,6 +51,9 @@ struct Shared {
     times: Arc<StageTimes>,
     ids: Arc<IdPool>,
     long: Arc<Mutex<()>>,
+    /// Those that no worker uses, if there are more workers than may work at once: one takes some 20 MB.
+    encoders: Option<Mutex<Vec<BlockEncoder>>>,
+    _connections: Vec<Connection>,
     /// Ends reading and encoding early: skipping to a position in a shard may take long, and so may the reference.
     stop: Arc<AtomicBool>,
 }
@@ -75,11 +79,16 @@ struct PackingEnd {
 /// The most bytes of records whose memory a worker keeps: those of any block without an enormous record.
 const KEPT_BYTES: usize = 4 << 20;
 
-/// Memory that a worker reuses for each block.
+/// The most workers that wait for the network while as many as `threads` work.
+const MOST_WAITING: usize = 256;
+
+/// What a worker reuses for each block.
+#[derive(Default)]
 struct Scratch {
-    encoder: BlockEncoder,
+    /// Made with the first block: of many threads most may get no block of a short run.
+    encoder: Option<BlockEncoder>,
     raw: RawBlock,
-    images: ImageDecoder,
+    images: Option<ImageDecoder>,
 }
 
 impl WorkerPool {
@@ -95,6 +104,9 @@ impl WorkerPool {
         quarantine_files: &[Option<Arc<QuarantineFile>>],
     ) -> Result<Self> {
         let threads = host.threads;
+        let is_remote = mixture.sources.iter().any(|source| source.stream.is_remote());
+        let waiting =
+            if is_remote { (host.lanes.len() * mixture.sources.len()).min(MOST_WAITING) } else { 0 };
         let sources = mixture.sources.len();
         let steps = ends.iter().map(|(_, writer)| writer.step());
         let schedule = Schedule::new(steps, sources, open_until, threads);
@@ -123,18 +135,21 @@ impl WorkerPool {
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
-            jobs: JobQueue::new(schedule),
+            jobs: JobQueue::new(schedule, threads),
             times: Arc::clone(times),
             ids: IdPool::new(4 * threads),
             long: Arc::default(),
+            _connections: connect(mixture)?,
+            encoders: is_remote.then(Mutex::default),
             stop,
         });
+        let threads = threads + waiting;
         let mut pool = Self { shared, threads: Vec::with_capacity(threads) };
         for number in 0..threads {
             let shared = Arc::clone(&pool.shared);
             let thread = std::thread::Builder::new()
                 .name(format!("gristmill-{number}"))
-                .spawn(move || shared.run())
+                .spawn(move || run(&shared))
                 .map_err(|error| Error::no_threads(threads, error))?;
             pool.threads.push(thread);
         }
@@ -182,45 +197,66 @@ impl StageTimes {
     }
 }
 
-impl Shared {
-    fn run(&self) {
-        if let Err(bug) = caught(|| self.work()) {
-            self.jobs.fail(bug);
-        }
+fn run(shared: &Arc<Shared>) {
+    #[cfg(feature = "remote")]
+    crate::sync::WAITING.set(Some(Arc::clone(shared) as Arc<dyn crate::sync::Waiting>));
+    if let Err(bug) = caught(|| shared.work()) {
+        shared.jobs.fail(bug);
+    }
+    #[cfg(feature = "remote")]
+    crate::sync::WAITING.set(None);
+}
+
+#[cfg(feature = "remote")]
+impl crate::sync::Waiting for Shared {
+    fn begin_wait(&self) {
+        self.jobs.begin_wait();
     }
 
+    fn end_wait(&self) {
+        self.jobs.end_wait();
+    }
+}
+
+impl Shared {
     fn work(&self) -> Result<()> {
-        // Made with the first block: a cache takes some 20 MB, and of many threads most may get no block of a short run.
-        let mut scratch = None;
+        let mut scratch = Scratch::default();
         while let Some(job) = self.jobs.take() {
             let feed = job.feed();
             let done = caught(|| {
                 match job {
                     Job::ReadAndEncode { feed } => {
-                        self.read_and_encode(feed, scratch.get_or_insert_with(|| self.new_scratch()));
+                        self.read_and_encode(feed, &mut scratch);
                     }
                     Job::Pack { lane, block } => self.pack(lane, block),
                     Job::Decode { lane, task } => {
-                        let scratch = scratch.get_or_insert_with(|| self.new_scratch());
-                        self.decode(lane, task, &mut scratch.images);
+                        let images = scratch
+                            .images
+                            .get_or_insert_with(|| ImageDecoder::new(&self.mixture, &self.stop));
+                        self.decode(lane, task, images);
                     }
                 }
                 Ok(())
             });
             done.map_err(|error| self.located(feed, error))?;
+            self.jobs.job_done();
         }
         Ok(())
     }
 
-    fn new_scratch(&self) -> Scratch {
+    fn new_encoder(&self) -> BlockEncoder {
         let encoder = BlockEncoder::new(
             &self.mixture.sources[0].stream,
             &self.encoder,
             self.verify,
             Arc::clone(&self.ids),
         );
-        let encoder = encoder.taking_turns(&self.long).stopped_by(&self.stop);
-        Scratch { encoder, raw: RawBlock::default(), images: ImageDecoder::new(&self.mixture) }
+        encoder.taking_turns(&self.long).stopped_by(&self.stop)
+    }
+
+    /// An encoder that nobody uses.
+    fn idle_encoder(&self) -> Option<BlockEncoder> {
+        self.encoders.as_ref()?.lock().unwrap_or_else(PoisonError::into_inner).pop()
     }
 
     /// A panic in work on a lane, with how far the lane is.
@@ -268,21 +304,33 @@ impl Shared {
 
     /// Reads a block, lets others read the next one, and encodes it while its records are in the CPU cache.
     fn read_and_encode(&self, feed: Feed, scratch: &mut Scratch) {
-        let Scratch { encoder, raw, .. } = scratch;
-        encoder.set_source(&self.mixture.sources[feed.source].stream);
+        let raw = &mut scratch.raw;
         let mut reader =
             self.lanes[feed.lane].readers[feed.source].lock().unwrap_or_else(PoisonError::into_inner);
         timed(&self.times.read, || reader.read(raw));
         let read_all = reader.is_done();
         drop(reader);
         let number = self.jobs.block_read(feed, raw.bytes.len(), read_all);
+        let mut encoder =
+            scratch.encoder.take().or_else(|| self.idle_encoder()).unwrap_or_else(|| self.new_encoder());
+        encoder.set_source(&self.mixture.sources[feed.source].stream);
         let (samples, verified) = timed(&self.times.encode, || encoder.encode(raw));
+        match &self.encoders {
+            None => scratch.encoder = Some(encoder),
+            Some(encoders) => encoders.lock().unwrap_or_else(PoisonError::into_inner).push(encoder),
+        }
         self.times.verified.fetch_add(verified, Ordering::Relaxed);
         if raw.bytes.capacity() > KEPT_BYTES {
             *raw = RawBlock::default();
         }
         self.jobs.block_encoded(feed, number, samples);
     }
+}
+
+/// The connections of all sources.
+fn connect(mixture: &Mixture) -> Result<Vec<Connection>> {
+    let streams = mixture.sources.iter().map(|source| &source.stream);
+    streams.map(|stream| stream.read.places.connect(&stream.shards)).collect()
 }
 
 fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {

@@ -197,7 +197,7 @@ mod tests {
             let spec = PromptSpec {
                 shards: shards.collect(),
                 read: Arc::new(ReadOptions {
-                    folder: folder.path().to_owned(),
+                    places: folder.path().to_owned().into(),
                     projection: Projection::all().with_paths(vec![path]),
                     keep: None,
                     max_document_bytes: 1 << 20,

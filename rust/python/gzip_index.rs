@@ -37,7 +37,7 @@ pub fn write_index(py: Python<'_>, path: String, size: u64, out: PathBuf) -> PyR
     let signals = Arc::new(Mutex::new(Signals::new()));
     let written = guarded(py, || {
         let source = LocalFile::open(&shard, Path::new(""))?;
-        let (source, stop) = Interruptible::new(source, &signals);
+        let (source, stop) = Interruptible::new(Box::new(source), &signals);
         let failed = |reason| {
             Error::Shard(ShardError { shard: Arc::clone(&shard.path), record: None, byte: None, reason })
         };

@@ -1,7 +1,6 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
 use std::io;
-use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -21,7 +20,7 @@ use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
 use crate::prepare::sidecars::Joined;
 use crate::spec::sidecars::Sidecars;
-use crate::store::{LocalFile, Shard, Source};
+use crate::store::{Places, Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -101,14 +100,14 @@ impl Joining {
 
 /// A shard's file whose reader stops when a signal's handler raises: it may read on for long where there are no records.
 pub(super) struct Interruptible {
-    file: LocalFile,
+    file: Box<dyn Source>,
     signals: Arc<Mutex<Signals>>,
     stop: Arc<AtomicBool>,
 }
 
 impl Interruptible {
     /// Also returns the flag that stops the reader.
-    pub(super) fn new(file: LocalFile, signals: &Arc<Mutex<Signals>>) -> (Self, Arc<AtomicBool>) {
+    pub(super) fn new(file: Box<dyn Source>, signals: &Arc<Mutex<Signals>>) -> (Self, Arc<AtomicBool>) {
         let stop = Arc::default();
         (Self { file, signals: Arc::clone(signals), stop: Arc::clone(&stop) }, stop)
     }
@@ -173,7 +172,7 @@ impl Records {
     ) -> PyResult<Self> {
         let shard = Shard::whole(path, size);
         let options = Arc::new(ReadOptions {
-            folder: PathBuf::new(),
+            places: Places::default(),
             projection: Projection::all().with_paths(paths.into()),
             keep: None,
             max_document_bytes,
@@ -181,10 +180,10 @@ impl Records {
         let signals = Arc::new(Mutex::new(Signals::new()));
         let kinds: Vec<_> = sidecars
             .into_iter()
-            .map(|files| files.into_sidecar(&options.folder, max_document_bytes))
+            .map(|files| files.into_sidecar(&options.places, max_document_bytes))
             .collect();
         let (reader, readers) = guarded(py, || {
-            let (source, stop) = Interruptible::new(LocalFile::open(&shard, &options.folder)?, &signals);
+            let (source, stop) = Interruptible::new(options.places.open(&shard, &Arc::default())?, &signals);
             let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
             Ok((RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?, readers))
         })?;

@@ -1,6 +1,5 @@
 //! Filters, as `gristmill._filter` compiles them.
 
-use std::path::Path;
 use std::sync::Arc;
 
 use pyo3::exceptions::PyValueError;
@@ -12,7 +11,7 @@ use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme
 use crate::format::{self, Projection, ReadOptions};
 use crate::spec::rows::Rows;
 use crate::spec::sidecars::{Matching, Sidecar, Sidecars};
-use crate::store::Shard;
+use crate::store::{Places, Shard};
 
 /// What is wanted of records: the record's own paths come first, then those of each sidecar.
 #[derive(FromPyObject)]
@@ -45,9 +44,9 @@ pub struct Selected {
 }
 
 impl Selection {
-    /// As the core has it. Relative paths of sidecars start from `folder`.
-    pub fn into_selected(self, folder: &Path, max_document_bytes: u64) -> Selected {
-        let sidecar = |files: SidecarFiles| files.into_sidecar(folder, max_document_bytes);
+    /// As the core has it.
+    pub fn into_selected(self, places: &Places, max_document_bytes: u64) -> Selected {
+        let sidecar = |files: SidecarFiles| files.into_sidecar(places, max_document_bytes);
         let kinds: Vec<Sidecar> = self.sidecars.into_iter().map(sidecar).collect();
         let keep = self.program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
@@ -68,14 +67,14 @@ impl Selected {
 }
 
 impl SidecarFiles {
-    /// As the core has them. Relative paths start from `folder`.
-    pub fn into_sidecar(self, folder: &Path, max_document_bytes: u64) -> Sidecar {
+    /// As the core has them.
+    pub fn into_sidecar(self, places: &Places, max_document_bytes: u64) -> Sidecar {
         let shard = |(path, size): (String, u64)| Shard::whole(path, size);
         Sidecar {
             name: self.name,
             files: self.files.into_iter().map(|file| file.map(shard)).collect(),
             read: Arc::new(ReadOptions {
-                folder: folder.to_owned(),
+                places: places.clone(),
                 projection: projection(self.paths.into()),
                 keep: None,
                 max_document_bytes,

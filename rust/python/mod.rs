@@ -26,6 +26,8 @@ mod sample;
 mod signals;
 mod spec;
 mod state;
+#[cfg(feature = "remote")]
+mod stores;
 
 use pyo3::prelude::*;
 
@@ -61,6 +63,9 @@ mod _core {
     use super::rows::RowList;
     #[pymodule_export]
     use super::state::{is_source_name, read_lane};
+    #[cfg(feature = "remote")]
+    #[pymodule_export]
+    use super::stores::Stores;
 
     #[pymodule_init]
     fn init(module: &Bound<'_, PyModule>) -> PyResult<()> {

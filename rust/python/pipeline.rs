@@ -125,6 +125,8 @@ impl Pipeline {
                 Delivery::End => None,
                 Delivery::Pending => {
                     py.check_signals()?;
+                    #[cfg(feature = "remote")]
+                    self.log_weather(py)?;
                     continue;
                 }
             };
@@ -263,6 +265,8 @@ impl Pipeline {
             stats.set_item("undecodable", totals.undecodable)?;
         }
         stats.set_item("verified", verified)?;
+        #[cfg(feature = "remote")]
+        self.add_network(py, &stats)?;
         if !sources.is_empty() {
             stats.set_item("sources", by_source(py, sources)?)?;
         }
@@ -286,6 +290,42 @@ impl Pipeline {
             list.append(item)?;
         }
         Ok((listed, list))
+    }
+}
+
+impl Pipeline {
+    /// Logs what is waited out on the network.
+    #[cfg(feature = "remote")]
+    fn log_weather(&self, py: Python<'_>) -> PyResult<()> {
+        let notes: Vec<String> = self.with(py, |pipeline| {
+            pipeline.network().flat_map(gristmill_remote::Counters::take_notes).collect()
+        })?;
+        for note in notes {
+            py.import("logging")?
+                .call_method1("getLogger", ("gristmill",))?
+                .call_method1("warning", ("%s", note))?;
+        }
+        Ok(())
+    }
+
+    /// Adds what was requested from stores on the network, if anything was.
+    #[cfg(feature = "remote")]
+    fn add_network(&self, py: Python<'_>, stats: &Bound<'_, PyDict>) -> PyResult<()> {
+        let sums = self.with(py, |pipeline| {
+            pipeline.network().fold(None, |sums: Option<[u64; 4]>, one| {
+                let found = [&one.requests, &one.retries, &one.bytes, &one.wait_nanos];
+                let found = found.map(|count| count.load(Ordering::Relaxed));
+                let sums = sums.unwrap_or_default();
+                Some(std::array::from_fn(|index| sums[index] + found[index]))
+            })
+        })?;
+        if let Some([requests, retries, bytes, waited]) = sums {
+            stats.set_item("requests", requests)?;
+            stats.set_item("retries", retries)?;
+            stats.set_item("bytes_fetched", bytes)?;
+            stats.set_item("fetch_wait_seconds", waited as f64 / 1e9)?;
+        }
+        Ok(())
     }
 }
 

@@ -20,7 +20,7 @@ use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::QuarantineFileSpec;
 use crate::spec::mixture::{Mixing, Stage, Unit};
-use crate::store::Shard;
+use crate::store::{Places, Shard};
 
 /// What is read. The fields are those of the class in `gristmill._prompts.reading`.
 #[derive(FromPyObject)]
@@ -56,7 +56,8 @@ struct TextPlan {
 
 impl Reading {
     fn spec(self) -> Result<PromptSpec, Error> {
-        let selected = self.selection.into_selected(&self.folder, self.max_document_bytes);
+        let places = Places::from(self.folder);
+        let selected = self.selection.into_selected(&places, self.max_document_bytes);
         let mut columns = selected.columns();
         let Selected { mut paths, keep, drop, sidecars } = selected;
         let filter_paths = paths.len();
@@ -73,7 +74,7 @@ impl Reading {
         Ok(PromptSpec {
             shards: shards.map(|(path, size)| Shard::whole(path, size)).collect(),
             read: Arc::new(ReadOptions {
-                folder: self.folder,
+                places,
                 projection: columns.with_paths(paths),
                 keep,
                 max_document_bytes: self.max_document_bytes,
@@ -104,7 +105,13 @@ pub fn read_prompts<'py>(
 ) -> PyResult<Bound<'py, PyDict>> {
     let spec = reading.spec()?;
     let mut signals = Signals::new();
-    let arena = guarded(py, || prompts::read(&spec, encoder.inner(), || signals.have_raised()))?;
+    let arena = guarded(py, || {
+        let places = &spec.read.places;
+        let _connection = places.connect(&spec.shards)?;
+        let arena = prompts::read(&spec, encoder.inner(), || signals.have_raised())?;
+        // An outage is no fault of the records that were not read.
+        places.outage().map_or(Ok(arena), Err)
+    })?;
     signals.raised()?;
     let arena = arena.ok_or_else(|| Error::Bug("reading was interrupted by nothing".to_owned()))?;
     arrays(py, arena)

@@ -40,7 +40,7 @@ impl RowList {
             files: files.into_iter().map(shard).collect(),
             has_column: column.is_some(),
             read: Arc::new(ReadOptions {
-                folder,
+                places: folder.into(),
                 projection: column.map_or_else(Projection::all, Projection::text),
                 keep: None,
                 max_document_bytes: LONGEST,

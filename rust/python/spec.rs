@@ -17,7 +17,21 @@ use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::spec::mixture::{Mixing, Mixture, Stage, Unit};
 use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
-use crate::store::Shard;
+use crate::store::{Places, Shard};
+
+/// Where shards are.
+fn places(folder: PathBuf, storage: Vec<(String, String)>, io_bytes: usize) -> Places {
+    #[cfg(feature = "remote")]
+    return Places {
+        stores: crate::store::Stores::new(gristmill_remote::Options { storage, io_bytes }),
+        ..Places::from(folder)
+    };
+    #[cfg(not(feature = "remote"))]
+    {
+        let _ = (storage, io_bytes);
+        Places::from(folder)
+    }
+}
 
 /// What an iterator yields.
 #[derive(FromPyObject)]
@@ -60,6 +74,8 @@ struct Source {
 #[derive(FromPyObject)]
 struct Input {
     folder: PathBuf,
+    storage_options: Option<Vec<(String, String)>>,
+    io_bytes: usize,
     paths: Vec<String>,
     sizes: Vec<u64>,
     split_bytes: u64,
@@ -166,7 +182,8 @@ impl Spec {
         let shards: Vec<Shard> =
             shards.flat_map(|(path, &size)| Shard::whole(path, size).divided(input.split_bytes)).collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
-        let selected = input.selection.into_selected(&input.folder, input.max_document_bytes);
+        let places = places(input.folder, input.storage_options.unwrap_or_default(), input.io_bytes);
+        let selected = input.selection.into_selected(&places, input.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;
         let text = |paths| Projection::text(input.text_field).with_paths(paths);
@@ -179,7 +196,7 @@ impl Spec {
             shards,
             plan: Plan::new(sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
-                folder: input.folder,
+                places,
                 projection,
                 keep,
                 max_document_bytes: input.max_document_bytes,

@@ -165,6 +165,11 @@ pub struct StreamSpec {
 }
 
 impl StreamSpec {
+    /// Whether some shard is in a store on the network.
+    pub fn is_remote(&self) -> bool {
+        self.shards.iter().any(Shard::is_remote)
+    }
+
     /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
     /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
     /// window, so that one position and one count still make a cursor. Separate fit windows after the

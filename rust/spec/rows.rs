@@ -192,7 +192,7 @@ mod tests {
         Lists {
             files: vec![Shard::whole(path.to_str().unwrap(), bytes.len() as u64)],
             read: Arc::new(ReadOptions {
-                folder: std::path::PathBuf::new(),
+                places: crate::store::Places::default(),
                 projection,
                 keep: None,
                 max_document_bytes: 1000,

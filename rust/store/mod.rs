@@ -1,15 +1,21 @@
-//! Bytes by name: today names are paths of local files.
+//! Bytes by name: of local files, and of objects of stores on the network.
 //!
 //! A store finds the bytes of a [`Shard`], as a [`Source`], and reports when they are no longer those of the manifest.
 
 mod local;
 mod piece;
+mod places;
+#[cfg(feature = "remote")]
+mod remote;
 
 use std::io;
 use std::sync::Arc;
 
 pub use local::LocalFile;
 pub use piece::{Piece, borders};
+pub use places::{Connection, Places};
+#[cfg(feature = "remote")]
+pub use remote::Stores;
 
 /// One input file, as the manifest lists it, or a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]

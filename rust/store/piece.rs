@@ -31,6 +31,14 @@ impl Shard {
         })
     }
 
+    /// Whether it is in a store on the network.
+    pub fn is_remote(&self) -> bool {
+        #[cfg(feature = "remote")]
+        return gristmill_remote::is_remote(&self.path);
+        #[cfg(not(feature = "remote"))]
+        false
+    }
+
     /// The name in messages.
     pub fn name(&self) -> &Arc<str> {
         self.piece.as_ref().map_or(&self.path, |piece| &piece.name)

@@ -96,6 +96,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       split_bytes: shards of more bytes, as stored, are dealt to lanes in equal pieces that have at most so many: then
         there may be more lanes than shards. A record belongs to the piece in which its first byte lies. 0: shards are
         dealt whole.
+      storage_options: how stores on the network are reached: names and values as the `object_store` crate has them,
+        such as `{"aws_region": "eu-west-1"}`, and `retry_timeout`, the seconds for which an outage is waited out, by
+        default 600. None: from the environment.
+      io_bytes: most bytes that are requested from stores on the network ahead of the lanes. A lane that waits requests
+        one range more.
       max_document_bytes: longest accepted line of a shard, inflated.
       eos: token or id put after each document. None: the tokenizer's own. False: none.
       bos: token or id put before each document. True: the tokenizer's own. False: none.
@@ -167,6 +172,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         sidecars: "Mapping[str, Sidecar] | None" = None,
         drop: "RowList | None" = None,
         split_bytes: int = 0,
+        storage_options: "Mapping[str, str] | None" = None,
+        io_bytes: int = 2**28,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,

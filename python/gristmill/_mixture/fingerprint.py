@@ -21,6 +21,8 @@ SOURCE_ARGUMENTS = (
     "sidecars",
     "drop",
     "split_bytes",
+    "storage_options",
+    "io_bytes",
     "max_document_bytes",
     "shuffle_window",
     "epochs",

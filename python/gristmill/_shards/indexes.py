@@ -6,6 +6,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill import _core
+from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
 from gristmill._util.atomic_files import finish, unfinished, writing_into
 from gristmill._util.local_files import utf8_path
@@ -61,7 +62,11 @@ def describe(found: dict[str, Any]) -> str:
 def warn_of_missing_indexes(manifest: Manifest, split_bytes: int) -> None:
     """Warns if gzip shards are divided into pieces and have no index."""
     divided = [path for path, size in manifest if size > split_bytes > 0 and path.lower().endswith(".gz")]
-    missing = [path for path in divided if not os.path.exists(_core.index_path(os.path.join(manifest.folder, path)))]
+    missing = [
+        path
+        for path in divided
+        if not stores.is_remote(path) and not os.path.exists(_core.index_path(os.path.join(manifest.folder, path)))
+    ]
     if missing:
         _LOGGER.warning(
             "%s of %s have no index, so that a lane inflates a shard up to its piece: make them with gristmill index "

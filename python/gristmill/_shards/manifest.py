@@ -1,6 +1,7 @@
 """The list of shards that a dataset reads."""
 
 import contextlib
+import dataclasses
 import functools
 import glob
 import hashlib
@@ -10,7 +11,7 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gristmill._shards import listing, saved_dataset
+from gristmill._shards import listing, saved_dataset, stores
 from gristmill._util.checks import integer, items, wrong_type
 from gristmill._util.local_files import Pathish, utf8_path, working_folder
 from gristmill._util.text import counted, shortened
@@ -32,6 +33,7 @@ class Manifest:
       sizes: size of each shard in bytes, as stored (compressed).
       sidecars: for each of the dataset's `sidecars`, its name and the sizes of all shards' files; None where a shard
         has none. `PackedDataset` adds those that a manifest lacks.
+      storage_options: how stores on the network are reached, name by name; they change no fingerprint.
       folder: the folder that relative paths start from: the working folder when the manifest was made; empty if there
         are no relative paths. Two manifests are equal only if their folders are.
       fingerprint: hash of the paths below their common folder and the sizes, those of sidecars too: the same wherever
@@ -46,6 +48,7 @@ class Manifest:
     paths: tuple[str, ...]
     sizes: tuple[int, ...]
     sidecars: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
+    storage_options: stores.StorageOptions = field(default=(), repr=False, compare=False)
     folder: str = field(init=False, repr=False)
     fingerprint: str = field(init=False, repr=False, compare=False)
 
@@ -66,10 +69,10 @@ class Manifest:
         for path, size in zip(self.paths, self.sizes, strict=True):
             _check_name(path)
             integer(f"the size of {path!r}", size, 0, _LARGEST_SIZE)
-        object.__setattr__(self, "folder", "" if all(map(os.path.isabs, self.paths)) else _working_folder())
+        object.__setattr__(self, "folder", "" if all(map(_is_absolute, self.paths)) else _working_folder())
         # The order does not depend on how the paths are spelled. Links are followed nowhere: two names of one file may
         # be meant.
-        absolute = [os.path.normpath(os.path.join(self.folder, path)) for path in self.paths]
+        absolute = [from_root(self.folder, path) for path in self.paths]
         order = sorted(range(len(self.paths)), key=lambda i: os.fsencode(absolute[i]))
         for before, after in itertools.pairwise(order):
             if absolute[before] == absolute[after]:
@@ -87,13 +90,21 @@ class Manifest:
         object.__setattr__(self, "fingerprint", digest.hexdigest()[:16])
 
     @classmethod
-    def find(cls, shards: "Pathish | Iterable[Pathish] | Manifest") -> "Manifest":
+    def find(
+        cls, shards: "Pathish | Iterable[Pathish] | Manifest", storage_options: Mapping[str, str] | None = None
+    ) -> "Manifest":
         """The manifest of a glob, a path, or several of either.
 
         A name that exists is taken as it is; any other is a glob, in which `**` matches folders of any depth. A shard
         that several patterns match, or that is found through links to its folder, is listed once, under the name that
         the first pattern finds; a link to a file is a file of its own. A folder that `save_to_disk` of `datasets` wrote
-        stands for its Arrow files. The JSON files beside these, which a glob may match, are no shards.
+        stands for its Arrow files. The JSON files beside these, which a glob may match, are no shards. URLs of stores
+        (`gs://`, `s3://`, `az://`, `http(s)://`) and globs of them may stand beside paths.
+
+        Args:
+          shards: paths, globs and URLs, or a manifest, which is returned as it is.
+          storage_options: how stores are reached: a dict of strings, named as the `object_store` crate names them, and
+            `retry_timeout`, the seconds that an outage is waited out.
 
         Raises:
           MissingShardError: a path does not exist, a glob matches no file, or a folder that it leads through cannot be
@@ -101,27 +112,31 @@ class Manifest:
           ArgumentTypeError: `shards` is of another type.
         """
         patterns = patterns_of(shards)
+        options = stores.check_options("storage_options", storage_options) or ()
         if isinstance(patterns, Manifest):
-            return patterns
+            return dataclasses.replace(patterns, storage_options=options) if options else patterns
         spelled: dict[str, tuple[str, int]] = {}
         missing: list[MissingShardError] = []
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
             try:
-                found = _matches(pattern)
+                found = _matches(pattern, options)
             except MissingShardError as error:
                 missing.append(error)
                 continue
             # One pattern finds a file under several names only through links to folders; the shortest name has none.
             for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
+                if stores.is_remote(path):
+                    spelled.setdefault(path, (path, size))
+                    continue
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
         if missing:
             others = f"; and {len(missing) - 1} more of the {len(patterns)} patterns" if len(missing) > 1 else ""
             raise MissingShardError(f"{missing[0]}{others}")
         paths, sizes = zip(*spelled.values(), strict=True)
-        return cls(paths, sizes)
+        return cls(paths, sizes, storage_options=options)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)
@@ -155,7 +170,16 @@ def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathi
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:
     """The size of each shard by its path from the root."""
-    return {os.path.normpath(os.path.join(manifest.folder, path)): size for path, size in manifest}
+    return {from_root(manifest.folder, path): size for path, size in manifest}
+
+
+def from_root(folder: str, path: str) -> str:
+    """The path of a shard from the root; of a URL what stands for it."""
+    return stores.absolute(path) if stores.is_remote(path) else os.path.normpath(os.path.join(folder, path))
+
+
+def _is_absolute(path: str) -> bool:
+    return stores.is_remote(path) or os.path.isabs(path)
 
 
 def below_common_folder(paths: Iterable[str]) -> list[str]:
@@ -178,7 +202,7 @@ def _glob_inside(folder: str) -> str:
     return os.path.join(glob.escape(folder), "*.json.gz")
 
 
-def _matches(pattern: object) -> list[tuple[str, int]]:
+def _matches(pattern: object, options: stores.StorageOptions = ()) -> list[tuple[str, int]]:
     """The shards that a path or glob means, and their sizes in bytes; on a network file system each look counts."""
     if not isinstance(pattern, (str, os.PathLike)):
         raise wrong_type("shards", pattern, "paths and globs")
@@ -186,6 +210,8 @@ def _matches(pattern: object) -> list[tuple[str, int]]:
     if not isinstance(name, str):
         raise wrong_type("shards", pattern, "paths and globs as strings")
     _check_name(name)
+    if stores.is_remote(name):
+        return stores.matches(name, options)
     size, what = look(name)
     if size is not None:
         return [(name, size)]
@@ -232,7 +258,7 @@ def _working_folder() -> str:
 
 def _hint(name: str) -> str:
     if "://" in name:
-        return "; shards are local files: mount the bucket, or download them"
+        return "; a shard is a local file, or an object of gs://, s3://, az:// or http(s)://"
     if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
         return f"; the folder {folder!r} exists: glob.escape escapes its name"
     return "; ~ is not expanded: use os.path.expanduser" if name.startswith("~") else ""

@@ -23,11 +23,13 @@ from gristmill import _core
 from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
 from gristmill._sample.plans import Plan
+from gristmill._shards import stores
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import Sidecars
+from gristmill._shards.stores import StorageOptions
 from gristmill._spec.kinds import (
     Boolean,
     Choice,
@@ -154,6 +156,21 @@ class Input:
         0,
         "Shards of more bytes are dealt to lanes in pieces; 0: whole.",
         see="scaling.md#few-shards",
+    )
+    storage_options: StorageOptions | None = _argument(
+        Other(stores.check_options),
+        None,
+        "How stores on the network are reached, by name.",
+        none="from the environment",
+        defines_stream=False,
+        see="buckets.md",
+    )
+    io_bytes: int = _argument(
+        Integer(1, 2**48),
+        2**28,
+        "Most bytes that are requested from stores on the network ahead of the lanes.",
+        defines_stream=False,
+        see="buckets.md",
     )
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1),

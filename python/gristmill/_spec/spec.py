@@ -160,7 +160,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
-    manifest = values["shards"] = with_sidecars(Manifest.find(patterns), values["sidecars"])
+    manifest = values["shards"] = with_sidecars(
+        Manifest.find(patterns, dict(values["storage_options"] or ())), values["sidecars"]
+    )
     values["drop"] = DroppedRows(values["drop"], manifest) if values["drop"] else folder and folder.left_out
     quarantine.check_is_no_shard(values["quarantine_file"], patterns)
     pieces = count_pieces(manifest, values["split_bytes"])

@@ -21,6 +21,8 @@ struct Workers {
     lanes: Vec<Mutex<Lane>>,
     /// Bytes of text in a block.
     block_bytes: usize,
+    /// Whether each block waits for the network.
+    waits: bool,
 }
 
 struct Lane {
@@ -38,10 +40,15 @@ impl Workers {
                 Job::Pack { lane, block } => self.pack(lane, block.is_some()),
                 Job::Decode { .. } => unreachable!("no lane has images"),
             }
+            self.jobs.job_done();
         }
     }
 
     fn grind(&self, feed: Feed) {
+        if self.waits {
+            self.jobs.begin_wait();
+            self.jobs.end_wait();
+        }
         let mut state = self.lanes[feed.lane].lock().unwrap();
         state.unread -= 1;
         let read_all = state.unread == 0;
@@ -83,15 +90,27 @@ fn explore(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64) {
 }
 
 fn explore_blocks(slots: u64, lanes: usize, workers: usize, steps: u64, taken: u64, block_bytes: usize) {
+    explore_all(slots, lanes, [workers; 2], steps, taken, block_bytes);
+}
+
+/// Two workers, one at a time, whose blocks wait for the network.
+fn explore_waits(lanes: usize, steps: u64, taken: u64) {
+    explore_all(1, lanes, [2, 1], steps, taken, 0);
+}
+
+/// `workers`: how many there are, and how many may work at once.
+fn explore_all(slots: u64, lanes: usize, workers: [usize; 2], steps: u64, taken: u64, block_bytes: usize) {
+    let [workers, limit] = workers;
     loom::model(move || {
         let pool = Pool::new(BatchSchema::of_one_element(lanes), 4);
         let buffers = (0..slots).map(|_| pool.get().expect("memory")).collect();
         let (mut consumer, writers) = ring(pool.schema(), lanes, buffers, 0, 0);
         let lane = |writer| Mutex::new(Lane { writer, unread: steps, rows: 0 });
         let shared = Arc::new(Workers {
-            jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), 1, slots, 1)),
+            jobs: JobQueue::new(Schedule::new(vec![0; lanes].into_iter(), 1, slots, 1), limit),
             lanes: writers.into_iter().map(lane).collect(),
             block_bytes,
+            waits: limit < workers,
         });
         let start = |_| {
             let shared = Arc::clone(&shared);
@@ -137,4 +156,19 @@ fn loom_closing_wakes_who_waits() {
 #[test]
 fn loom_closing_at_once() {
     explore(1, 2, 2, 1, 0);
+}
+
+#[test]
+fn loom_another_works_while_one_waits_for_the_network() {
+    explore_waits(1, 2, 2);
+}
+
+#[test]
+fn loom_two_lanes_wait_for_the_network() {
+    explore_waits(2, 1, 1);
+}
+
+#[test]
+fn loom_closing_wakes_who_waits_for_its_turn() {
+    explore_waits(2, 1, 0);
 }

@@ -12,7 +12,7 @@ use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
-use _core::store::Shard;
+use _core::store::{Places, Shard};
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -319,7 +319,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
         shards,
         read: Arc::new(ReadOptions {
-            folder: std::path::PathBuf::new(),
+            places: Places::default(),
             projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
             keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,

@@ -13,7 +13,7 @@ use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
-use _core::store::Shard;
+use _core::store::{Places, Shard};
 use tempfile::tempdir;
 
 use crate::cases::encoder;
@@ -38,7 +38,7 @@ fn pipeline(
         .collect();
     let lanes = shards.len();
     let read = ReadOptions {
-        folder: "".into(),
+        places: Places::default(),
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: 1 << 20,

@@ -1,0 +1,331 @@
+//! The client of all stores of a process: its thread, its connections, its bounds and its counts.
+
+use std::collections::HashMap;
+use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
+use std::sync::{Arc, Mutex, PoisonError};
+use std::time::Duration;
+
+use futures_util::{StreamExt, TryStreamExt, stream};
+use object_store::aws::AmazonS3Builder;
+use object_store::azure::MicrosoftAzureBuilder;
+use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::http::HttpBuilder;
+use object_store::path::Path;
+use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
+use tokio::runtime::{Builder, Runtime};
+
+use crate::fetch::{self, attempt_of};
+use crate::location::Location;
+use crate::weather::{Failure, Next, Weather};
+
+/// How long a connection may take to open, and an answer to begin or go on.
+pub(crate) const STALLED: Duration = Duration::from_secs(20);
+const CONNECT: Duration = Duration::from_secs(5);
+/// How long an outage is waited out unless the options say otherwise.
+const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
+/// Objects that are asked for their sizes at once.
+const HEADS_AT_ONCE: usize = 64;
+
+/// How soon a listing notices that it should stop.
+const TICK: Duration = Duration::from_millis(100);
+
+/// Whether somebody wants a listing to stop.
+pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
+
+/// How stores are reached.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Options {
+    /// Names and values as `object_store` knows them, for any of its stores, and `retry_timeout` in seconds.
+    pub storage: Vec<(String, String)>,
+    /// The most bytes that all objects together request ahead of their readers.
+    pub io_bytes: usize,
+}
+
+impl Default for Options {
+    fn default() -> Self {
+        Self { storage: Vec::new(), io_bytes: 256 << 20 }
+    }
+}
+
+/// An object, as its store lists it.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct Listed {
+    /// Its key, from the root of the store.
+    pub key: String,
+    /// Bytes.
+    pub size: u64,
+    /// What changes with its content, if the store says so.
+    pub e_tag: Option<String>,
+}
+
+/// What clients have done. It outlives them.
+#[derive(Debug, Default)]
+pub struct Counters {
+    /// Requests for ranges of objects.
+    pub requests: AtomicU64,
+    /// Those after a failed one.
+    pub retries: AtomicU64,
+    /// Bytes received.
+    pub bytes: AtomicU64,
+    /// Time that readers waited, in nanoseconds, summed over them.
+    pub wait_nanos: AtomicU64,
+    notes: Mutex<Vec<String>>,
+}
+
+impl Counters {
+    /// Lines for the log since the last call: what is waited out.
+    pub fn take_notes(&self) -> Vec<String> {
+        std::mem::take(&mut lock(&self.notes))
+    }
+}
+
+/// Reads objects of stores, on a thread of its own. Clones share it; the last one ends the thread.
+#[derive(Clone)]
+pub struct Client {
+    pub(crate) shared: Arc<Shared>,
+    runtime: Arc<OwnedRuntime>,
+}
+
+/// What requests share.
+pub(crate) struct Shared {
+    pub(crate) retry_timeout: Duration,
+    pub(crate) io_bytes: usize,
+    /// Bytes that were requested and are not used up.
+    pub(crate) ahead: AtomicUsize,
+    pub(crate) counters: Arc<Counters>,
+    /// Why a store could not be read: no object's fault.
+    outage: Mutex<Option<Failure>>,
+}
+
+struct OwnedRuntime {
+    runtime: Option<Runtime>,
+    storage: Vec<(String, String)>,
+    stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+}
+
+impl Client {
+    /// Starts the thread, which counts what it does. Options that no store knows are an error, and so are those that one refuses as soon as it is
+    /// named.
+    pub fn new(options: &Options, counters: &Arc<Counters>) -> Result<Self, String> {
+        let mut storage = Vec::with_capacity(options.storage.len());
+        let mut retry_timeout = RETRY_TIMEOUT;
+        for (name, value) in &options.storage {
+            if name == "retry_timeout" {
+                let seconds =
+                    value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+                retry_timeout = seconds
+                    .ok_or_else(|| format!("retry_timeout: expected a number of seconds, found {value:?}"))?;
+            } else if is_known(name) {
+                storage.push((name.to_ascii_lowercase(), value.clone()));
+            } else {
+                return Err(format!(
+                    "{name:?}: expected an option of object_store, such as \"aws_region\", \"google_service_account\", \
+                     \"azure_storage_account_name\" or \"endpoint\", or \"retry_timeout\""
+                ));
+            }
+        }
+        let runtime = Builder::new_multi_thread()
+            .worker_threads(1)
+            .thread_name("gristmill-io")
+            .enable_all()
+            .build()
+            .map_err(|error| format!("expected to start a thread for the network, found: {error}"))?;
+        let shared = Shared {
+            retry_timeout,
+            io_bytes: options.io_bytes,
+            ahead: AtomicUsize::new(0),
+            counters: Arc::clone(counters),
+            outage: Mutex::new(None),
+        };
+        let runtime = OwnedRuntime { runtime: Some(runtime), storage, stores: Mutex::default() };
+        Ok(Self { shared: Arc::new(shared), runtime: Arc::new(runtime) })
+    }
+
+    /// Objects in the order of their URLs; none for one that is not there. Ends soon after `stop` is true.
+    pub fn sizes(&self, urls: &[String], stop: Stop<'_>) -> Result<Vec<Option<Listed>>, Failure> {
+        let wanted = urls.iter().map(|url| async move {
+            let (store, path, _) = self.find(url)?;
+            let found = self.persist(url, || async {
+                match store.head(&path).await {
+                    Ok(found) => Ok(Some(found)),
+                    Err(object_store::Error::NotFound { .. }) => Ok(None),
+                    Err(error) => Err(error),
+                }
+            });
+            Ok(found.await?.map(listed))
+        });
+        self.block_on(stream::iter(wanted).buffered(HEADS_AT_ONCE).try_collect(), stop)
+    }
+
+    /// All objects in the folder of `url`, at any depth. Ends soon after `stop` is true.
+    pub fn list(&self, url: &str, stop: Stop<'_>) -> Result<Vec<Listed>, Failure> {
+        let (store, path, _) = self.find(url)?;
+        let found = self.block_on(
+            self.persist(url, || async { store.list(Some(&path)).try_collect::<Vec<_>>().await }),
+            stop,
+        )?;
+        Ok(found.into_iter().map(listed).collect())
+    }
+
+    /// The folders directly below that of `url`, and the objects. Ends soon after `stop` is true.
+    pub fn list_folder(&self, url: &str, stop: Stop<'_>) -> Result<(Vec<String>, Vec<Listed>), Failure> {
+        let (store, path, _) = self.find(url)?;
+        let found = self.block_on(self.persist(url, || store.list_with_delimiter(Some(&path))), stop)?;
+        let folders = found.common_prefixes.into_iter().map(String::from).collect();
+        Ok((folders, found.objects.into_iter().map(listed).collect()))
+    }
+
+    /// Why a store could not be read, if one could not: from then on nothing that is read counts.
+    pub fn outage(&self) -> Option<Failure> {
+        lock(&self.shared.outage).clone()
+    }
+
+    pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
+        if let Some(runtime) = &self.runtime.runtime {
+            runtime.spawn(work);
+        }
+    }
+
+    fn block_on<T>(
+        &self,
+        work: impl Future<Output = Result<T, Failure>>,
+        stop: Stop<'_>,
+    ) -> Result<T, Failure> {
+        let Some(runtime) = &self.runtime.runtime else { return Err(Failure::Closed) };
+        runtime.block_on(async {
+            let mut work = std::pin::pin!(work);
+            loop {
+                match tokio::time::timeout(TICK, &mut work).await {
+                    Ok(found) => return found,
+                    Err(_) if stop() => return Err(Failure::Closed),
+                    Err(_) => {}
+                }
+            }
+        })
+    }
+
+    /// The store of a URL, and the object's path and location in it.
+    pub(crate) fn find(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path, Location), Failure> {
+        let location = Location::parse(url).map_err(Failure::Unavailable)?;
+        let refused = |error: &dyn std::fmt::Display| {
+            Failure::Unavailable(format!("{url}: expected a store, found: {error}; set storage_options="))
+        };
+        let path = Path::parse(&location.key).map_err(|error| refused(&error))?;
+        let mut stores = lock(&self.runtime.stores);
+        if let Some(store) = stores.get(&location.root) {
+            return Ok((Arc::clone(store), path, location));
+        }
+        let store = open(&location, &self.runtime.storage).map_err(|error| refused(&error))?;
+        stores.insert(location.root.clone(), Arc::clone(&store));
+        drop(stores);
+        Ok((store, path, location))
+    }
+
+    /// Tries a request until it succeeds or its time is over.
+    async fn persist<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        url: &str,
+        request: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        let mut weather = Weather::new(self.shared.retry_timeout);
+        loop {
+            let attempt = match tokio::time::timeout(3 * STALLED, request()).await {
+                Ok(Ok(found)) => return Ok(found),
+                Ok(Err(error)) => attempt_of(&error),
+                Err(_) => fetch::stalled(3 * STALLED),
+            };
+            match weather.failed(url, attempt, std::time::Instant::now()) {
+                Next::GiveUp(failure) => return Err(failure),
+                Next::Retry { delay, note } => {
+                    self.shared.note(note);
+                    tokio::time::sleep(delay).await;
+                }
+            }
+        }
+    }
+}
+
+impl Shared {
+    /// Adds a line for the log, if there is one.
+    pub(crate) fn note(&self, note: Option<String>) {
+        lock(&self.counters.notes).extend(note);
+    }
+
+    /// A store could not be read.
+    pub(crate) fn report(&self, failure: &Failure) {
+        if let Failure::Unavailable(_) = failure {
+            lock(&self.outage).get_or_insert_with(|| failure.clone());
+        }
+    }
+
+    /// Whether so many more bytes may be requested ahead of their reader; counts them if so.
+    pub(crate) fn may_request(&self, bytes: usize) -> bool {
+        let request = |ahead: usize| (ahead + bytes <= self.io_bytes).then_some(ahead + bytes);
+        self.ahead.fetch_update(Ordering::Relaxed, Ordering::Relaxed, request).is_ok()
+    }
+}
+
+impl Drop for OwnedRuntime {
+    fn drop(&mut self) {
+        if let Some(runtime) = self.runtime.take() {
+            // Requests are dropped where they wait; a look-up of a name on a thread of its own may take longer.
+            runtime.shutdown_timeout(Duration::from_secs(1));
+        }
+    }
+}
+
+fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+    mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+fn listed(found: object_store::ObjectMeta) -> Listed {
+    Listed { key: found.location.into(), size: found.size, e_tag: found.e_tag }
+}
+
+/// Whether some store has an option of this name.
+fn is_known(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    name.parse::<object_store::aws::AmazonS3ConfigKey>().is_ok()
+        || name.parse::<object_store::gcp::GoogleConfigKey>().is_ok()
+        || name.parse::<object_store::azure::AzureConfigKey>().is_ok()
+        || name.parse::<ClientConfigKey>().is_ok()
+}
+
+fn open(location: &Location, storage: &[(String, String)]) -> object_store::Result<Arc<dyn ObjectStore>> {
+    // Each process has one; another part of it may have set one before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let mut client = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT)
+        .with_read_timeout(STALLED)
+        .with_http1_only();
+    // Attempts are counted here, where an outage of minutes is waited out with lines in the log.
+    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+    let url = location.root.as_str();
+    macro_rules! built {
+        ($builder:expr) => {{
+            let mut builder = $builder.with_url(url).with_retry(retry);
+            for (name, value) in storage {
+                if let Ok(key) = name.parse() {
+                    builder = builder.with_config(key, value);
+                }
+            }
+            Ok(Arc::new(builder.build()?))
+        }};
+    }
+    for (name, value) in storage {
+        if let Ok(key) = name.parse::<ClientConfigKey>() {
+            client = client.with_config(key, value);
+        }
+    }
+    match location.root.split("://").next() {
+        Some("gs") => built!(GoogleCloudStorageBuilder::from_env().with_client_options(client)),
+        Some("s3" | "s3a") => built!(AmazonS3Builder::from_env().with_client_options(client)),
+        Some("http" | "https") => {
+            let client = client.with_allow_http(url.starts_with("http://"));
+            let builder = HttpBuilder::new().with_url(url).with_client_options(client).with_retry(retry);
+            Ok(Arc::new(builder.build()?))
+        }
+        _ => built!(MicrosoftAzureBuilder::from_env().with_client_options(client)),
+    }
+}

@@ -1,0 +1,139 @@
+//! A range of an object, requested until it is whole.
+
+use std::ops::Range;
+use std::sync::Arc;
+use std::sync::atomic::Ordering;
+use std::time::{Duration, Instant};
+
+use bytes::{Bytes, BytesMut};
+use futures_util::StreamExt;
+use object_store::path::Path;
+use object_store::{Error, GetOptions, ObjectStore};
+use tokio::time::timeout;
+
+use crate::client::{STALLED, Shared};
+use crate::weather::{Attempt, Failure, Kind, Next, Weather};
+
+/// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
+const SLOWEST: u64 = 64 << 10;
+
+/// The object that ranges are of: its place, and what must not change.
+pub(crate) struct Wanted {
+    pub(crate) url: Arc<str>,
+    pub(crate) store: Arc<dyn ObjectStore>,
+    pub(crate) path: Path,
+    pub(crate) size: u64,
+    pub(crate) e_tag: Option<String>,
+}
+
+/// All bytes of a range. What has arrived before a failure is kept.
+pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -> Result<Bytes, Failure> {
+    let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
+    let mut weather = Weather::new(shared.retry_timeout);
+    loop {
+        let rest = range.start + bytes.len() as u64..range.end;
+        if rest.is_empty() {
+            return Ok(bytes.freeze());
+        }
+        let (before, deadline) =
+            (bytes.len(), STALLED + Duration::from_secs((rest.end - rest.start) / SLOWEST));
+        shared.counters.requests.fetch_add(1, Ordering::Relaxed);
+        let attempt = match timeout(deadline, receive(wanted, rest, &mut bytes)).await {
+            Ok(Ok(())) => None,
+            Ok(Err(attempt)) => Some(attempt),
+            Err(_) => Some(stalled(deadline)),
+        };
+        let received = bytes.len() - before;
+        shared.counters.bytes.fetch_add(received as u64, Ordering::Relaxed);
+        if received > 0 {
+            weather.clear();
+        }
+        let Some(attempt) = attempt else { continue };
+        match weather.failed(&wanted.url, attempt, Instant::now()) {
+            Next::GiveUp(failure) => return Err(failure),
+            Next::Retry { delay, note } => {
+                shared.counters.retries.fetch_add(1, Ordering::Relaxed);
+                shared.note(note);
+                tokio::time::sleep(delay).await;
+            }
+        }
+    }
+}
+
+/// Appends what one request brings of a range.
+async fn receive(wanted: &Wanted, range: Range<u64>, bytes: &mut BytesMut) -> Result<(), Attempt> {
+    let length = (range.end - range.start) as usize;
+    let options = GetOptions::new().with_range(Some(range));
+    let answer = timeout(STALLED, wanted.store.get_opts(&wanted.path, options))
+        .await
+        .map_err(|_| stalled(STALLED))?
+        .map_err(|error| attempt_of(&error))?;
+    let (size, e_tag) = (answer.meta.size, answer.meta.e_tag.clone());
+    if size != wanted.size {
+        let (expected, found) = (wanted.size, size);
+        return Err(changed(&format!("expected the {expected} bytes of the manifest, found {found}")));
+    }
+    if let (Some(expected), Some(found)) = (&wanted.e_tag, &e_tag)
+        && expected != found
+    {
+        return Err(changed(&format!("expected the ETag {expected}, found {found}")));
+    }
+    let mut chunks = answer.into_stream();
+    let mut missing = length;
+    while missing > 0 {
+        match timeout(STALLED, chunks.next()).await {
+            Ok(Some(Ok(chunk))) => {
+                let chunk = &chunk[..chunk.len().min(missing)];
+                bytes.extend_from_slice(chunk);
+                missing -= chunk.len();
+            }
+            Ok(Some(Err(error))) => return Err(attempt_of(&error)),
+            Ok(None) => {
+                return Err(disturbed(format!("expected {length} bytes, found {}", length - missing)));
+            }
+            Err(_) => return Err(stalled(STALLED)),
+        }
+    }
+    Ok(())
+}
+
+/// What an error of a store is.
+pub(crate) fn attempt_of(error: &Error) -> Attempt {
+    let kind = match error {
+        Error::NotFound { .. } => Kind::Missing,
+        Error::Precondition { .. } => Kind::Changed,
+        Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Kind::Denied,
+        _ => Kind::Disturbed,
+    };
+    Attempt { kind, reason: one_line(error) }
+}
+
+/// The error and its causes, each only if it adds something, in one line of bounded length.
+fn one_line(error: &Error) -> String {
+    let mut line = error.to_string();
+    let mut cause = std::error::Error::source(error);
+    while let Some(found) = cause {
+        let text = found.to_string();
+        if !line.contains(&text) {
+            line = format!("{line}: {text}");
+        }
+        cause = found.source();
+    }
+    let line: String = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    line.chars().take(400).collect()
+}
+
+pub(crate) fn stalled(time: Duration) -> Attempt {
+    disturbed(format!("no answer for {} seconds", time.as_secs()))
+}
+
+fn disturbed(reason: String) -> Attempt {
+    Attempt { kind: Kind::Disturbed, reason }
+}
+
+fn changed(reason: &str) -> Attempt {
+    Attempt {
+        kind: Kind::Changed,
+        reason: format!("{reason}: the object has changed since; restore it, or create the dataset again"),
+    }
+}

@@ -1,0 +1,194 @@
+//! An object that is read by one thread, and requested ahead of it.
+//!
+//! A reader of a file goes forward, at one place or, in Parquet, at one for each column. Each such place is a *stream* of
+//! ranges that follow one another: small at first, so that the first batch comes soon and little is requested in vain,
+//! then larger. Two ranges of a stream are in flight. Ranges ahead of the reader count towards `io_bytes` of the client;
+//! one that a reader waits for is requested whatever the count, or lanes that wait for each other's bytes would stall.
+
+use std::collections::VecDeque;
+use std::io;
+use std::ops::Range;
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::time::{Duration, Instant};
+
+use bytes::Bytes;
+
+use crate::client::{Client, Shared};
+use crate::fetch::{Wanted, fetch};
+use crate::weather::Failure;
+
+/// Sizes of the ranges of a stream; the last one from then on.
+const RANGE_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 8 << 20];
+/// Ranges of a stream that are requested and not used up, that of the reader not counted.
+const AHEAD: usize = 2;
+/// Places at which an object is read in turn.
+const STREAMS: usize = 8;
+/// How soon a reader notices that it should stop.
+const TICK: Duration = Duration::from_millis(50);
+
+/// An object of a store.
+pub struct Object {
+    client: Client,
+    wanted: Arc<Wanted>,
+    /// The one that was read last is the last.
+    streams: Vec<Stream>,
+    stop: Arc<AtomicBool>,
+}
+
+#[derive(Default)]
+struct Stream {
+    ranges: VecDeque<Requested>,
+    /// The first byte that was not requested.
+    next: u64,
+    /// Number of ranges so far.
+    count: usize,
+}
+
+/// A range that was requested.
+struct Requested {
+    range: Range<u64>,
+    slot: Arc<Slot>,
+    shared: Arc<Shared>,
+}
+
+/// Where the bytes of a range arrive.
+#[derive(Default)]
+struct Slot {
+    result: Mutex<Option<Result<Bytes, Failure>>>,
+    arrived: Condvar,
+    /// Nobody waits for it any more.
+    unwanted: AtomicBool,
+}
+
+impl Object {
+    /// An object of which the size is known, and the `ETag` if its store has such. Nothing is requested yet. Waiting for
+    /// bytes ends soon after `stop` is set.
+    pub fn open(
+        client: &Client,
+        url: &str,
+        size: u64,
+        e_tag: Option<&str>,
+        stop: &Arc<AtomicBool>,
+    ) -> Result<Self, Failure> {
+        let (store, path, _) = client.find(url)?;
+        let wanted = Wanted { url: url.into(), store, path, size, e_tag: e_tag.map(str::to_owned) };
+        Ok(Self {
+            client: client.clone(),
+            wanted: Arc::new(wanted),
+            streams: Vec::new(),
+            stop: Arc::clone(stop),
+        })
+    }
+
+    /// Number of bytes.
+    pub fn size(&self) -> u64 {
+        self.wanted.size
+    }
+
+    /// Whether reading at `offset` would not wait; requests what it reads if it was not.
+    pub fn is_ready(&mut self, offset: u64) -> bool {
+        if offset >= self.size() {
+            return true;
+        }
+        let slot = self.request(offset);
+        slot.result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+    }
+
+    /// Reads some bytes from `offset` on, at least one unless that is the end. Waits until they are there.
+    pub fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        if offset >= self.size() || out.is_empty() {
+            return Ok(0);
+        }
+        let slot = self.request(offset);
+        let bytes = self.wait(&slot).map_err(|failure| {
+            self.client.shared.report(&failure);
+            io::Error::other(failure)
+        })?;
+        let start =
+            self.streams.last().and_then(|stream| stream.ranges.front()).map_or(0, |found| found.range.start);
+        let rest = &bytes[(offset - start) as usize..];
+        let length = rest.len().min(out.len());
+        out[..length].copy_from_slice(&rest[..length]);
+        Ok(length)
+    }
+
+    /// Forgets all bytes, so that they are requested again: those that have arrived may be damaged.
+    pub fn forget(&mut self) {
+        self.streams.clear();
+    }
+
+    /// Requests what is read at `offset`, and what may be read next. Its range is then the first of the last stream.
+    fn request(&mut self, offset: u64) -> Arc<Slot> {
+        let found = self.streams.iter().position(|stream| stream.covers(offset));
+        let mut stream = if let Some(index) = found {
+            self.streams.remove(index)
+        } else {
+            if self.streams.len() == STREAMS {
+                self.streams.remove(0);
+            }
+            Stream { next: offset, ..Stream::default() }
+        };
+        while stream.ranges.front().is_some_and(|first| first.range.end <= offset) {
+            stream.ranges.pop_front();
+        }
+        let size = self.size();
+        let must = stream.ranges.is_empty();
+        while stream.next < size && stream.ranges.len() <= AHEAD {
+            let bytes = RANGE_BYTES[stream.count.min(RANGE_BYTES.len() - 1)].min(size - stream.next);
+            let shared = &self.client.shared;
+            if !shared.may_request(bytes as usize) {
+                if !(must && stream.ranges.is_empty()) {
+                    break;
+                }
+                shared.ahead.fetch_add(bytes as usize, Ordering::Relaxed);
+            }
+            let range = stream.next..stream.next + bytes;
+            stream.next = range.end;
+            stream.count += 1;
+            stream.ranges.push_back(self.send(range));
+        }
+        let slot = Arc::clone(&stream.ranges[0].slot);
+        self.streams.push(stream);
+        slot
+    }
+
+    fn send(&self, range: Range<u64>) -> Requested {
+        let slot = Arc::new(Slot::default());
+        let (wanted, shared) = (Arc::clone(&self.wanted), Arc::clone(&self.client.shared));
+        let (to, bytes) = (Arc::clone(&slot), range.clone());
+        self.client.spawn(async move {
+            if !to.unwanted.load(Ordering::Relaxed) {
+                let result = fetch(&shared, &wanted, bytes).await;
+                *to.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
+                to.arrived.notify_all();
+            }
+        });
+        Requested { range, slot, shared: Arc::clone(&self.client.shared) }
+    }
+
+    fn wait(&self, slot: &Slot) -> Result<Bytes, Failure> {
+        let mut result = slot.result.lock().unwrap_or_else(PoisonError::into_inner);
+        let start = Instant::now();
+        while result.is_none() && !self.stop.load(Ordering::Relaxed) {
+            result = slot.arrived.wait_timeout(result, TICK).unwrap_or_else(PoisonError::into_inner).0;
+        }
+        let waited = start.elapsed().as_nanos() as u64;
+        self.client.shared.counters.wait_nanos.fetch_add(waited, Ordering::Relaxed);
+        result.clone().unwrap_or(Err(Failure::Closed))
+    }
+}
+
+impl Stream {
+    /// Whether a byte is in its ranges, or the next one.
+    fn covers(&self, offset: u64) -> bool {
+        self.ranges.front().is_some_and(|first| first.range.start <= offset) && offset <= self.next
+    }
+}
+
+impl Drop for Requested {
+    fn drop(&mut self) {
+        self.slot.unwanted.store(true, Ordering::Relaxed);
+        self.shared.ahead.fetch_sub((self.range.end - self.range.start) as usize, Ordering::Relaxed);
+    }
+}

@@ -1,0 +1,188 @@
+//! What goes wrong on a network, and how long it is waited out.
+//!
+//! | failure | waited out for | then |
+//! | --- | --- | --- |
+//! | connection refused or reset, a stalled or short answer, 408, 429, 5xx, a server that ignores ranges | `retry_timeout` | [`Failure::Unavailable`] |
+//! | 401, 403: a token may have expired | a minute | [`Failure::Unavailable`] |
+//! | 404: the manifest says that the object is there | ten seconds | [`Failure::Missing`] |
+//! | another size or `ETag` than before | ten seconds | [`Failure::Changed`] |
+//!
+//! Whatever fails, some bytes that arrive begin a new time.
+
+use std::time::{Duration, Instant};
+
+/// Why bytes could not be read, after all attempts.
+#[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
+pub enum Failure {
+    /// There is no such object.
+    #[error("{0}")]
+    Missing(String),
+    /// The object is no longer the one that was listed.
+    #[error("{0}")]
+    Changed(String),
+    /// The store does not answer, or refuses to: no fault of the object.
+    #[error("{0}")]
+    Unavailable(String),
+    /// The reader was closed.
+    #[error("closed")]
+    Closed,
+}
+
+/// The kind of one failed attempt.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub(crate) enum Kind {
+    Missing,
+    Changed,
+    Denied,
+    Disturbed,
+}
+
+/// One failed attempt.
+#[derive(Debug, Clone)]
+pub(crate) struct Attempt {
+    pub(crate) kind: Kind,
+    pub(crate) reason: String,
+}
+
+const FIRST_DELAY: Duration = Duration::from_millis(100);
+const LONGEST_DELAY: Duration = Duration::from_secs(10);
+const LEAST_ATTEMPTS: u32 = 3;
+/// How long attempts fail until that is worth a line in the log, and then the time between two lines.
+const SILENT: Duration = Duration::from_secs(5);
+
+/// The failed attempts of one request since the last byte arrived.
+pub(crate) struct Weather {
+    retry_timeout: Duration,
+    since: Option<(Kind, Instant)>,
+    attempts: u32,
+    noted: Instant,
+}
+
+/// What to do after a failed attempt.
+pub(crate) enum Next {
+    /// Wait so long and try again; `note` says so in the log.
+    Retry {
+        delay: Duration,
+        note: Option<String>,
+    },
+    GiveUp(Failure),
+}
+
+impl Weather {
+    pub(crate) fn new(retry_timeout: Duration) -> Self {
+        Self { retry_timeout, since: None, attempts: 0, noted: Instant::now() }
+    }
+
+    /// Bytes have arrived.
+    pub(crate) fn clear(&mut self) {
+        self.since = None;
+        self.attempts = 0;
+    }
+
+    /// An attempt on `what` has failed.
+    pub(crate) fn failed(&mut self, what: &str, attempt: Attempt, now: Instant) -> Next {
+        let since = match self.since {
+            Some((kind, since)) if kind == attempt.kind => since,
+            // What kind of failure it is may change with each attempt; the time of an outage goes on.
+            Some((_, since)) if attempt.kind == Kind::Disturbed => since,
+            _ => now,
+        };
+        if self.since.is_none() {
+            self.noted = now;
+        }
+        self.since = Some((attempt.kind, since));
+        self.attempts += 1;
+        let limit = match attempt.kind {
+            Kind::Disturbed => self.retry_timeout,
+            Kind::Denied => self.retry_timeout.min(Duration::from_secs(60)),
+            Kind::Missing | Kind::Changed => self.retry_timeout.min(Duration::from_secs(10)),
+        };
+        let elapsed = now.duration_since(since);
+        if elapsed >= limit && self.attempts >= LEAST_ATTEMPTS {
+            return Next::GiveUp(give_up(what, attempt, self.attempts, elapsed));
+        }
+        let delay = FIRST_DELAY.saturating_mul(1 << (self.attempts - 1).min(10)).min(LONGEST_DELAY);
+        let note = (now.duration_since(self.noted) >= SILENT).then(|| {
+            self.noted = now;
+            let (tried, limit) = (elapsed.as_secs(), limit.as_secs());
+            format!("{what}: {}; trying again, for {tried} of at most {limit} seconds", attempt.reason)
+        });
+        Next::Retry { delay: delay.mul_f64(jitter()), note }
+    }
+}
+
+fn give_up(what: &str, attempt: Attempt, attempts: u32, elapsed: Duration) -> Failure {
+    let Attempt { kind, reason } = attempt;
+    let tried = format!("after {attempts} attempts in {:.0} seconds", elapsed.as_secs_f64());
+    match kind {
+        Kind::Missing => {
+            Failure::Missing(format!("expected the object of the manifest, found none: {reason}, {tried}"))
+        }
+        Kind::Changed => Failure::Changed(format!("{reason}, {tried}")),
+        Kind::Denied => Failure::Unavailable(format!(
+            "{what}: the store denied access: {reason}, {tried}; renew the credentials, or set storage_options=, and \
+             go on from the last saved state"
+        )),
+        Kind::Disturbed => Failure::Unavailable(format!(
+            "{what}: the store did not answer: {reason}, {tried}; go on from the last saved state once it does, or raise \
+             storage_options={{\"retry_timeout\": ...}}"
+        )),
+    }
+}
+
+/// A factor of a delay, 0.5 to 1, so that lanes do not all come back at once.
+fn jitter() -> f64 {
+    let nanos = std::time::SystemTime::now()
+        .duration_since(std::time::UNIX_EPOCH)
+        .map_or(0, |now| now.subsec_nanos());
+    0.5 + f64::from(nanos.wrapping_mul(2_654_435_761) >> 8) / f64::from(1 << 25)
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    fn attempt(kind: Kind) -> Attempt {
+        Attempt { kind, reason: "503".to_owned() }
+    }
+
+    /// Seconds until a request gives up, all of whose attempts fail at once.
+    fn seconds(kinds: &[Kind]) -> (u64, Failure) {
+        let mut weather = Weather::new(Duration::from_secs(600));
+        let start = Instant::now();
+        let mut now = start;
+        for number in 0.. {
+            match weather.failed("gs://b/x", attempt(kinds[number % kinds.len()]), now) {
+                Next::Retry { delay, .. } => now += delay,
+                Next::GiveUp(failure) => return (now.duration_since(start).as_secs(), failure),
+            }
+        }
+        unreachable!("it gives up")
+    }
+
+    #[test]
+    fn each_kind_has_its_time() {
+        assert!(matches!(seconds(&[Kind::Disturbed]), (600..620, Failure::Unavailable(_))));
+        assert!(matches!(seconds(&[Kind::Denied]), (60..80, Failure::Unavailable(_))));
+        assert!(matches!(seconds(&[Kind::Missing]), (10..21, Failure::Missing(_))));
+        assert!(matches!(seconds(&[Kind::Changed]), (10..21, Failure::Changed(_))));
+    }
+
+    #[test]
+    fn kinds_that_alternate_end_too() {
+        let (seconds, failure) = seconds(&[Kind::Disturbed, Kind::Missing]);
+        assert!((10..700).contains(&seconds), "{seconds}");
+        assert!(matches!(failure, Failure::Unavailable(_) | Failure::Missing(_)));
+    }
+
+    #[test]
+    fn bytes_begin_a_new_time() {
+        let mut weather = Weather::new(Duration::from_secs(1));
+        let mut now = Instant::now();
+        for _ in 0..100 {
+            assert!(matches!(weather.failed("x", attempt(Kind::Disturbed), now), Next::Retry { .. }));
+            weather.clear();
+            now += Duration::from_secs(2);
+        }
+    }
+}

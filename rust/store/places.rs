@@ -1,0 +1,71 @@
+//! Where the names of shards lead: to local files, or to objects of stores on the network.
+
+use std::path::PathBuf;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use super::{LocalFile, Shard, Source};
+use crate::error::{Error, Result};
+
+#[cfg(feature = "remote")]
+use super::remote::Stores;
+
+/// Where the names of shards lead.
+#[derive(Debug, Clone, Default, PartialEq)]
+pub struct Places {
+    /// The folder that relative paths start from: the working folder may change while they are read.
+    pub folder: PathBuf,
+    /// How stores on the network are reached.
+    #[cfg(feature = "remote")]
+    pub stores: Stores,
+}
+
+impl Places {
+    /// Opens a shard if it is the one in the manifest. A file that is missing or does not have the manifest's size is an
+    /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an
+    /// [`Error::System`], and so is a store that cannot be named. Once `stop` is set, by
+    /// another thread, reading fails.
+    pub fn open(&self, shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Box<dyn Source>> {
+        #[cfg(feature = "remote")]
+        if shard.is_remote() {
+            return self.stores.open(shard, stop);
+        }
+        let _ = stop;
+        Ok(Box::new(LocalFile::open(shard, &self.folder)?))
+    }
+
+    /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them.
+    pub fn connect(&self, shards: &[Shard]) -> Result<Connection> {
+        #[cfg(feature = "remote")]
+        if shards.iter().any(Shard::is_remote) {
+            return Ok(Connection { _client: Some(self.stores.client()?) });
+        }
+        let _ = shards;
+        Ok(Connection::default())
+    }
+
+    /// Why a store on the network could not be read, if one could not. What was read afterwards counts for nothing.
+    pub fn outage(&self) -> Option<Error> {
+        #[cfg(feature = "remote")]
+        return self.stores.outage();
+        #[cfg(not(feature = "remote"))]
+        None
+    }
+}
+
+/// What keeps connections to a store open.
+#[derive(Default)]
+pub struct Connection {
+    #[cfg(feature = "remote")]
+    _client: Option<Arc<gristmill_remote::Client>>,
+}
+
+impl From<PathBuf> for Places {
+    fn from(folder: PathBuf) -> Self {
+        Self {
+            folder,
+            #[cfg(feature = "remote")]
+            stores: Stores::default(),
+        }
+    }
+}

@@ -1,0 +1,105 @@
+//! Objects of stores on the network, through the `gristmill-remote` crate.
+//!
+//! One client, with its thread and its connections, is open while somebody reads: a dataset that is only held, or sent to
+//! another process, has none. A network failure is never a bad record. When its time is over, reading fails with a text
+//! like any other, and [`Stores::outage`] says that the run must end: see [`LaneReader`](crate::lane::reader::LaneReader).
+
+use std::io;
+use std::sync::atomic::AtomicBool;
+use std::sync::{Arc, Mutex, PoisonError, Weak};
+
+use gristmill_remote::{Client, Counters, Failure, Object, Options};
+
+use super::{Shard, Source};
+use crate::error::{Error, Result, ShardError};
+use crate::sync::while_waiting;
+
+/// How stores are reached, and the client while somebody reads.
+#[derive(Debug, Clone, Default)]
+pub struct Stores {
+    options: Options,
+    client: Arc<Mutex<WeakClient>>,
+    counters: Arc<Counters>,
+}
+
+#[derive(Default)]
+struct WeakClient(Weak<Client>);
+
+impl Stores {
+    /// Stores that are reached with these options.
+    pub fn new(options: Options) -> Self {
+        Self { options, ..Self::default() }
+    }
+
+    /// The client, which ends when its last holder drops it.
+    pub fn client(&self) -> Result<Arc<Client>> {
+        let mut held = self.client.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = held.0.upgrade() {
+            return Ok(client);
+        }
+        let client = Client::new(&self.options, &self.counters)
+            .map_err(|error| Error::Argument(format!("storage_options: {error}")))?;
+        let client = Arc::new(client);
+        held.0 = Arc::downgrade(&client);
+        Ok(client)
+    }
+
+    /// What was requested so far, and by which weather it was held up.
+    pub fn counters(&self) -> &Counters {
+        &self.counters
+    }
+
+    /// Why a store could not be read, if one could not: what was read afterwards counts for nothing.
+    pub fn outage(&self) -> Option<Error> {
+        let held = self.client.lock().unwrap_or_else(PoisonError::into_inner).0.upgrade()?;
+        held.outage().map(|failure| Error::System(failure.to_string()))
+    }
+
+    /// The object of a shard.
+    pub(super) fn open(&self, shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Box<dyn Source>> {
+        let client = self.client()?;
+        let object =
+            Object::open(&client, &shard.path, shard.size, None, stop).map_err(|failure| match failure {
+                Failure::Unavailable(reason) => Error::System(reason),
+                Failure::Closed => Error::Closed,
+                Failure::Missing(reason) | Failure::Changed(reason) => Error::Shard(ShardError {
+                    shard: Arc::clone(shard.name()),
+                    record: None,
+                    byte: None,
+                    reason,
+                }),
+            })?;
+        Ok(Box::new(Remote { object, _client: client }))
+    }
+}
+
+/// Those with the same options are equal.
+impl PartialEq for Stores {
+    fn eq(&self, other: &Self) -> bool {
+        self.options == other.options
+    }
+}
+
+impl std::fmt::Debug for WeakClient {
+    fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
+        formatter.write_str("WeakClient")
+    }
+}
+
+struct Remote {
+    object: Object,
+    _client: Arc<Client>,
+}
+
+impl Source for Remote {
+    fn size(&self) -> u64 {
+        self.object.size()
+    }
+
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        if self.object.is_ready(offset) {
+            return self.object.read_at(offset, out);
+        }
+        while_waiting(|| self.object.read_at(offset, out))
+    }
+}

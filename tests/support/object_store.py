@@ -1,0 +1,242 @@
+"""A store on loopback for tests: objects, ranges, listings as S3 and GCS have them, and all the faults of a network.
+
+    with Server({"bucket/a/x.gz": b"..."}, faults=Faults(seed=1, share=0.3)) as server:
+        options = server.options()
+        gm.PackedDataset("s3://bucket/a/*.gz", storage_options=options, ...)
+
+It was made for tests of this project alone: that its answers are those of a real store is not tested with it.
+"""
+
+import hashlib
+import random
+import re
+import socket
+import struct
+import threading
+import time
+from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from urllib.parse import parse_qs, quote, unquote, urlsplit
+from xml.sax.saxutils import escape
+
+KINDS = (
+    "429",
+    "500",
+    "503",
+    "403",
+    "404",
+    "408",
+    "reset",
+    "reset in body",
+    "short",
+    "slow",
+    "other tag",
+    "other size",
+    "no range",
+    "redirect",
+)
+
+
+class Faults:
+    """Faults of a share of the requests for objects, drawn from a seed."""
+
+    def __init__(self, seed: int, share: float = 0.3, kinds: tuple[str, ...] = KINDS) -> None:
+        self._random, self._share, self._kinds = random.Random(seed), share, kinds
+        self._lock = threading.Lock()
+        self.seen: dict[str, int] = {}
+
+    def next(self) -> tuple[str | None, float]:
+        """The fault of the next request, if it has one, and a number between 0 and 1."""
+        with self._lock:
+            kind = self._random.choice(self._kinds) if self._random.random() < self._share else None
+            if kind:
+                self.seen[kind] = self.seen.get(kind, 0) + 1
+            return kind, self._random.random()
+
+
+class Server:
+    """Serves objects, from keys with the bucket in front to bytes, until the end of a `with`."""
+
+    def __init__(
+        self,
+        objects: dict[str, bytes],
+        *,
+        faults: Faults | None = None,
+        delay: float = 0.0,
+        bytes_per_second: float | None = None,
+        page: int = 1000,
+    ) -> None:
+        self.objects, self.faults, self.delay, self.page = dict(objects), faults, delay, page
+        self.bytes_per_second = bytes_per_second
+        self.is_out = False
+        self.requests: list[tuple[str, str, str | None]] = []
+        handler = type("Handler", (_Handler,), {"store": self})
+        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server.daemon_threads = True
+        self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
+
+    def __enter__(self) -> "Server":
+        self._thread.start()
+        return self
+
+    def __exit__(self, *_: object) -> None:
+        self._server.shutdown()
+        self._server.server_close()
+
+    @property
+    def url(self) -> str:
+        return f"http://127.0.0.1:{self._server.server_port}"
+
+    def options(self, **more: str) -> dict[str, str]:
+        """Options with which `s3://`, `gs://` and `az://` URLs lead here."""
+        return {
+            "aws_endpoint": self.url,
+            "aws_region": "us-east-1",
+            "aws_skip_signature": "true",
+            "google_base_url": self.url,
+            "google_skip_signature": "true",
+            "allow_http": "true",
+            **more,
+        }
+
+
+def tag(data: bytes) -> str:
+    return '"' + hashlib.md5(data).hexdigest() + '"'
+
+
+class _Handler(BaseHTTPRequestHandler):
+    protocol_version = "HTTP/1.1"
+    store: Server
+
+    def log_message(self, *_: object) -> None:
+        pass
+
+    def do_HEAD(self) -> None:
+        self._answer(has_body=False)
+
+    def do_GET(self) -> None:
+        self._answer(has_body=True)
+
+    def _answer(self, *, has_body: bool) -> None:
+        store = self.store
+        parts = urlsplit(self.path)
+        key = unquote(parts.path.lstrip("/"))
+        store.requests.append((self.command, key, self.headers.get("Range")))
+        if store.is_out:
+            self._reset()
+            return
+        if store.delay:
+            time.sleep(store.delay)
+        query = parse_qs(parts.query, keep_blank_values=True)
+        if "list-type" in query:
+            self._list(key.rstrip("/"), {name: values[0] for name, values in query.items()})
+            return
+        data = store.objects.get(key)
+        kind, chance = store.faults.next() if store.faults else (None, 0.0)
+        if not has_body and kind in ("404", "other size", "other tag"):
+            kind = None  # who makes a manifest has to believe what a store says is there
+        if kind and kind.isdigit():
+            self._status(int(kind), has_body=has_body)
+        elif kind == "reset":
+            self._reset()
+        elif data is None:
+            self._status(404, has_body=has_body)
+        elif kind == "redirect" and not query:
+            self.send_response(307)
+            self.send_header("Location", f"{store.url}{quote(parts.path)}?again=1")
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+        else:
+            self._object(data, kind, chance, has_body=has_body)
+
+    def _object(self, data: bytes, kind: str | None, chance: float, *, has_body: bool) -> None:
+        asked = re.fullmatch(r"bytes=(\d+)-(\d+)", self.headers.get("Range", ""))
+        start, end = (int(asked[1]), min(int(asked[2]) + 1, len(data))) if asked else (0, len(data))
+        size = len(data) + 1 if kind == "other size" else len(data)
+        if asked and kind != "no range":
+            self.send_response(206)
+            self.send_header("Content-Range", f"bytes {start}-{end - 1}/{size}")
+        else:
+            start, end = 0, len(data)
+            self.send_response(200)
+        body = data[start:end]
+        self.send_header("ETag", tag(data + b"x") if kind == "other tag" else tag(data))
+        self.send_header("Last-Modified", "Thu, 01 Jan 2026 00:00:00 GMT")
+        self.send_header("Content-Length", str(size if not asked and kind == "other size" else len(body)))
+        self.end_headers()
+        if not has_body:
+            return
+        if kind in ("short", "reset in body"):
+            body = body[: int(len(body) * chance)]
+        pieces = [body]
+        if kind == "slow":
+            middle = len(body) // 2
+            pieces = [body[:middle], body[middle:]]
+        for number, piece in enumerate(pieces):
+            if number:
+                time.sleep(0.2 * chance)
+            self._send(piece)
+        if kind == "reset in body":
+            self._reset()
+        elif kind == "short":
+            self.close_connection = True
+
+    def _send(self, piece: bytes) -> None:
+        rate = self.store.bytes_per_second
+        try:
+            for at in range(0, len(piece), 1 << 16):
+                self.wfile.write(piece[at : at + (1 << 16)])
+                if rate:
+                    time.sleep((1 << 16) / rate)
+        except OSError:  # the client has gone
+            self.close_connection = True
+
+    def _status(self, code: int, *, has_body: bool) -> None:
+        body = b"<Error><Code>Injected</Code></Error>" if has_body else b""
+        self.send_response(code)
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
+
+    def _reset(self) -> None:
+        # Closing a socket that lingers for no time sends RST.
+        self.connection.setsockopt(socket.SOL_SOCKET, socket.SO_LINGER, struct.pack("ii", 1, 0))
+        self.connection.close()
+        self.close_connection = True
+
+    def _list(self, bucket: str, query: dict[str, str]) -> None:
+        prefix, delimiter = query.get("prefix", ""), query.get("delimiter", "")
+        after = query.get("continuation-token") or query.get("start-after") or ""
+        entries: dict[str, bytes | None] = {}
+        for key, data in self.store.objects.items():
+            if not key.startswith(f"{bucket}/"):
+                continue
+            name = key[len(bucket) + 1 :]
+            if not name.startswith(prefix):
+                continue
+            below, found, _ = name[len(prefix) :].partition(delimiter) if delimiter else (name, "", "")
+            if found:
+                entries[prefix + below + delimiter] = None
+            else:
+                entries[name] = data
+        names = [name for name in sorted(entries) if name > after]
+        page = names[: self.store.page]
+        xml = ['<?xml version="1.0" encoding="UTF-8"?><ListBucketResult>']
+        xml.append(f"<IsTruncated>{str(len(names) > len(page)).lower()}</IsTruncated>")
+        if len(names) > len(page):
+            xml.append(f"<NextContinuationToken>{escape(page[-1])}</NextContinuationToken>")
+        for name in page:
+            data = entries[name]
+            if data is None:
+                xml.append(f"<CommonPrefixes><Prefix>{escape(name)}</Prefix></CommonPrefixes>")
+            else:
+                xml.append(
+                    f"<Contents><Key>{escape(name)}</Key><LastModified>2026-01-01T00:00:00.000Z</LastModified>"
+                    f"<ETag>{escape(tag(data))}</ETag><Size>{len(data)}</Size></Contents>"
+                )
+        xml.append("</ListBucketResult>")
+        body = "".join(xml).encode()
+        self.send_response(200)
+        self.send_header("Content-Type", "application/xml")
+        self.send_header("Content-Length", str(len(body)))
+        self.end_headers()
+        self.wfile.write(body)
