@@ -368,6 +368,18 @@ def test_normalized_pixels_are_those_of_the_model(tmp_path, folder):
         assert not rows[0][name].any()
 
 
+def test_transparent_images_are_put_on_white_if_the_model_says_so(tmp_path, folder):
+    file = io.BytesIO()
+    Image.new("RGBA", (12, 8), (255, 0, 0, 0)).save(file, "PNG")
+    paths = write(tmp_path, [("0", {"png": file.getvalue(), "txt": b"a caption"})])
+    for alpha, color in [("drop", [255, 0, 0]), ("white", [255, 255, 255])]:
+        model = gm.ImageModel("gemma3", size=(8, 12), tokens=4, alpha=alpha)
+        sample = gm.ImageText(model, text=gm.Text("txt"))
+        dataset = gm.PackedDataset(paths, tokenizer=folder, sample=sample, packing="pad", sequence_length=96, epochs=1)
+        (row,) = dataset
+        assert (row["images"][0] == color).all()
+
+
 def test_arguments_that_do_not_fit_are_refused(tmp_path, folder, encoder):
     paths = write(tmp_path, captions(2))
     sample = gm.ImageText(FIXED, text=gm.Text("txt"))
