@@ -261,7 +261,8 @@ mod decoding {
     use super::{Py, PyAny, PyBackedBytes, PyResult, pyclass, pyfunction, pymethods};
     use crate::error::Error;
 
-    pub const MAX_PIXELS: u64 = 0;
+    /// The default of an argument, which is checked before.
+    pub const MAX_PIXELS: u64 = 178_956_970;
 
     pub fn models() -> Vec<&'static str> {
         Vec::new()
