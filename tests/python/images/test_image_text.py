@@ -1,5 +1,6 @@
 """Samples with images: the whole stream compared with the naive model of `image_oracle`."""
 
+import io
 import itertools
 import json
 import pickle
@@ -8,6 +9,7 @@ import numpy as np
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
+from PIL import Image
 from tokenizers import Tokenizer
 
 import gristmill as gm
