@@ -53,7 +53,8 @@ const SILENT: Duration = Duration::from_secs(5);
 /// The failed attempts of one request since the last byte arrived.
 pub(crate) struct Weather {
     retry_timeout: Duration,
-    since: Option<(Kind, Instant)>,
+    /// When attempts began to fail, and since when they fail in the same way.
+    since: Option<(Instant, Kind, Instant)>,
     attempts: u32,
     noted: Instant,
 }
@@ -81,25 +82,28 @@ impl Weather {
 
     /// An attempt on `what` has failed.
     pub(crate) fn failed(&mut self, what: &str, attempt: Attempt, now: Instant) -> Next {
-        let since = match self.since {
-            Some((kind, since)) if kind == attempt.kind => since,
-            // What kind of failure it is may change with each attempt; the time of an outage goes on.
-            Some((_, since)) if attempt.kind == Kind::Disturbed => since,
-            _ => now,
-        };
         if self.since.is_none() {
             self.noted = now;
         }
-        self.since = Some((attempt.kind, since));
+        let (first, kind, alike) = self.since.unwrap_or((now, attempt.kind, now));
+        let alike = if kind == attempt.kind { alike } else { now };
+        self.since = Some((first, attempt.kind, alike));
         self.attempts += 1;
         let limit = match attempt.kind {
             Kind::Disturbed => self.retry_timeout,
             Kind::Denied => self.retry_timeout.min(Duration::from_secs(60)),
             Kind::Missing | Kind::Changed => self.retry_timeout.min(Duration::from_secs(10)),
         };
-        let elapsed = now.duration_since(since);
-        if elapsed >= limit && self.attempts >= LEAST_ATTEMPTS {
-            return Next::GiveUp(give_up(what, attempt, self.attempts, elapsed));
+        let elapsed = now.duration_since(first);
+        if self.attempts >= LEAST_ATTEMPTS {
+            if now.duration_since(alike) >= limit {
+                return Next::GiveUp(give_up(what, attempt, self.attempts, elapsed));
+            }
+            if elapsed >= self.retry_timeout {
+                // Answers that differ from one to the next say nothing of the object.
+                let attempt = Attempt { kind: Kind::Disturbed, ..attempt };
+                return Next::GiveUp(give_up(what, attempt, self.attempts, elapsed));
+            }
         }
         let delay = FIRST_DELAY.saturating_mul(1 << (self.attempts - 1).min(10)).min(LONGEST_DELAY);
         let note = (now.duration_since(self.noted) >= SILENT).then(|| {
@@ -171,8 +175,8 @@ mod tests {
     #[test]
     fn kinds_that_alternate_end_too() {
         let (seconds, failure) = seconds(&[Kind::Disturbed, Kind::Missing]);
-        assert!((10..700).contains(&seconds), "{seconds}");
-        assert!(matches!(failure, Failure::Unavailable(_) | Failure::Missing(_)));
+        assert!((600..620).contains(&seconds), "{seconds}");
+        assert!(matches!(failure, Failure::Unavailable(_)));
     }
 
     #[test]
