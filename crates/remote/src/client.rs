@@ -23,6 +23,8 @@ pub(crate) const STALLED: Duration = Duration::from_secs(20);
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an outage is waited out unless the options say otherwise.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
+/// How long it is waited out before anything was read: who starts a run waits for an answer.
+const LISTING_TIMEOUT: Duration = Duration::from_secs(30);
 /// Objects that are asked for their sizes at once.
 const HEADS_AT_ONCE: usize = 64;
 
@@ -221,13 +223,13 @@ impl Client {
         Ok((store, path, location))
     }
 
-    /// Tries a request until it succeeds or its time is over.
+    /// Tries a request about what there is until it succeeds or its time is over.
     async fn persist<T, F: Future<Output = object_store::Result<T>>>(
         &self,
         url: &str,
         request: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        let mut weather = Weather::new(self.shared.retry_timeout);
+        let mut weather = Weather::new(self.shared.retry_timeout.min(LISTING_TIMEOUT));
         loop {
             let attempt = match tokio::time::timeout(3 * STALLED, request()).await {
                 Ok(Ok(found)) => return Ok(found),

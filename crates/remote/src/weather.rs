@@ -106,12 +106,14 @@ impl Weather {
             }
         }
         let delay = FIRST_DELAY.saturating_mul(1 << (self.attempts - 1).min(10)).min(LONGEST_DELAY);
-        let note = (now.duration_since(self.noted) >= SILENT).then(|| {
-            self.noted = now;
+        let delay = delay.mul_f64(jitter());
+        // Said before the delay in which the time is over, not after it.
+        let note = (now + delay >= self.noted + SILENT).then(|| {
+            self.noted = now + delay;
             let (tried, limit) = (elapsed.as_secs(), limit.as_secs());
             format!("{what}: {}; trying again, for {tried} of at most {limit} seconds", attempt.reason)
         });
-        Next::Retry { delay: delay.mul_f64(jitter()), note }
+        Next::Retry { delay, note }
     }
 }
 
@@ -170,6 +172,17 @@ mod tests {
         assert!(matches!(seconds(&[Kind::Denied]), (60..80, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Missing]), (10..21, Failure::Missing(_))));
         assert!(matches!(seconds(&[Kind::Changed]), (10..21, Failure::Changed(_))));
+    }
+
+    #[test]
+    fn outage_is_noted_within_five_seconds() {
+        let mut weather = Weather::new(Duration::from_secs(600));
+        let start = Instant::now();
+        let mut now = start;
+        while let Next::Retry { delay, note: None } = weather.failed("x", attempt(Kind::Disturbed), now) {
+            now += delay;
+        }
+        assert!(now < start + SILENT);
     }
 
     #[test]

@@ -189,7 +189,7 @@ def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
         ),
         (b"/nowhere", gm.ArgumentTypeError, r"shards=b'/nowhere': expected paths and globs, got bytes"),
         ("/dev/null", gm.MissingShardError, "'/dev/null' is a pipe, a socket or a device: a shard is a regular file"),
-        ("gs://bucket/*.gz", gm.MissingShardError, "shards are local files: mount the bucket"),
+        ("hdfs://bucket/*.gz", gm.MissingShardError, "a shard is a local file, or an object of gs://, s3://"),
         ("~/nowhere.gz", gm.MissingShardError, "~ is not expanded"),
     ],
 )
