@@ -7,6 +7,7 @@
 It was made for tests of this project alone: that its answers are those of a real store is not tested with it.
 """
 
+import contextlib
 import hashlib
 import random
 import re
@@ -14,6 +15,7 @@ import socket
 import struct
 import threading
 import time
+from collections.abc import Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -68,6 +70,8 @@ class Server:
         self.objects, self.faults, self.delay, self.page = dict(objects), faults, delay, page
         self.bytes_per_second = bytes_per_second
         self.is_out = False
+        self.most_at_once = 0
+        self._at_once, self._lock = 0, threading.Lock()
         self.requests: list[tuple[str, str, str | None]] = []
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
@@ -77,6 +81,18 @@ class Server:
     def __enter__(self) -> "Server":
         self._thread.start()
         return self
+
+    @contextlib.contextmanager
+    def counted(self) -> Iterator[None]:
+        """Counts a request among those that are answered at once."""
+        with self._lock:
+            self._at_once += 1
+            self.most_at_once = max(self.most_at_once, self._at_once)
+        try:
+            yield
+        finally:
+            with self._lock:
+                self._at_once -= 1
 
     def __exit__(self, *_: object) -> None:
         self._server.shutdown()
@@ -111,10 +127,12 @@ class _Handler(BaseHTTPRequestHandler):
         pass
 
     def do_HEAD(self) -> None:
-        self._answer(has_body=False)
+        with self.store.counted():
+            self._answer(has_body=False)
 
     def do_GET(self) -> None:
-        self._answer(has_body=True)
+        with self.store.counted():
+            self._answer(has_body=True)
 
     def _answer(self, *, has_body: bool) -> None:
         store = self.store

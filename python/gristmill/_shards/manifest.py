@@ -115,12 +115,13 @@ class Manifest:
         options = stores.check_options("storage_options", storage_options) or ()
         if isinstance(patterns, Manifest):
             return dataclasses.replace(patterns, storage_options=options) if options else patterns
+        lister = stores.Lister(patterns, options)
         spelled: dict[str, tuple[str, int]] = {}
         missing: list[MissingShardError] = []
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
             try:
-                found = _matches(pattern, options)
+                found = _matches(pattern, lister)
             except MissingShardError as error:
                 missing.append(error)
                 continue
@@ -202,7 +203,7 @@ def _glob_inside(folder: str) -> str:
     return os.path.join(glob.escape(folder), "*.json.gz")
 
 
-def _matches(pattern: object, options: stores.StorageOptions = ()) -> list[tuple[str, int]]:
+def _matches(pattern: object, lister: stores.Lister) -> list[tuple[str, int]]:
     """The shards that a path or glob means, and their sizes in bytes; on a network file system each look counts."""
     if not isinstance(pattern, (str, os.PathLike)):
         raise wrong_type("shards", pattern, "paths and globs")
@@ -211,12 +212,13 @@ def _matches(pattern: object, options: stores.StorageOptions = ()) -> list[tuple
         raise wrong_type("shards", pattern, "paths and globs as strings")
     _check_name(name)
     if stores.is_remote(name):
-        return stores.matches(name, options)
+        return lister.matches(name)
     size, what = look(name)
     if size is not None:
         return [(name, size)]
     if what == _FOLDER and (files := saved_dataset.data_files(name)):
-        return [found for path in files for found in _matches(glob.escape(path) if glob.has_magic(path) else path)]
+        escaped = [glob.escape(path) if glob.has_magic(path) else path for path in files]
+        return [found for path in escaped for found in _matches(path, lister)]
     if what == _FOLDER:
         raise MissingShardError(f"{name!r} is a folder: name its shards, for example {_glob_inside(name)!r}")
     if os.path.lexists(name):

@@ -3,11 +3,13 @@
     gs://bucket/2023-*/en_head.json.gz    gs://bucket/  ──> the folders in it  ──> the size of that name in each
     gs://bucket/data/**/*.gz              gs://bucket/data/  ──> all objects below it, in pages
 
-A folder before a component with `*`, `?` or `[` is listed. What is behind the last such component is asked for by name.
+The folder before the first component with `*`, `?` or `[` is listed, and names behind that component are asked for. If
+more such components follow, all that is below the folder is listed.
 Patterns match as those of local files do: see `gristmill._shards.listing`.
 """
 
 import fnmatch
+import functools
 import re
 from collections.abc import Iterable, Mapping
 from glob import has_magic
@@ -21,8 +23,6 @@ from gristmill.errors import ArgumentError, MissingShardError
 StorageOptions = tuple[tuple[str, str], ...]
 
 _URL = re.compile(r"(gs|s3|s3a|az|azure|abfs|abfss|adl|https?)://", re.ASCII)
-# More folders than that are not asked one by one for the rest of a glob.
-_MOST_FOLDERS = 10_000
 
 
 def is_remote(name: str) -> bool:
@@ -54,60 +54,69 @@ def check_options(name: str, options: Any) -> StorageOptions | None:
     return tuple(sorted(found))
 
 
-def matches(pattern: str, options: StorageOptions) -> list[tuple[str, int]]:
-    """The objects that a URL or a glob of URLs names, and their sizes in bytes.
+class Lister:
+    """Finds the objects that URLs and globs of them name. Of all patterns of a manifest there is one.
 
-    Raises:
-      MissingShardError: there is none.
+    Raises, whatever is asked first:
       ArgumentError: this build cannot reach stores, or an option is unknown.
       GristmillError: a store cannot be reached.
     """
-    if not hasattr(_core, "Stores"):
-        raise ArgumentError(
-            f"{pattern!r}: this build of gristmill reads local files only: build it with --features remote"
-        )
-    stores = _core.Stores(list(options))
-    scheme, rest = pattern.split("://", 1)
-    bucket, _, key = rest.partition("/")
-    root = f"{scheme}://{bucket}/"
-    # A URL of the web has a question mark of its own, and its servers list nothing.
-    if scheme in ("http", "https") or not has_magic(key):
-        (size,) = stores.sizes([pattern])
-        if size is None:
-            raise MissingShardError(f"no such object: {pattern!r}")
-        return [(pattern, size)]
-    if has_magic(bucket):
-        raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket")
-    found = [(root + key, size) for key, size in _objects(stores, root, key.split("/")) if not key.endswith("/")]
-    if not found:
-        raise MissingShardError(f"no object matches the glob {pattern!r}")
-    return found
 
+    def __init__(self, patterns: Iterable[object], options: StorageOptions) -> None:
+        self._options = options
+        self._urls = [name for name in patterns if isinstance(name, str) and is_remote(name) and not _is_glob(name)]
 
-def _objects(stores: "_core.Stores", root: str, pattern: list[str]) -> Iterable[tuple[str, int]]:
-    """Keys and sizes of the objects that match the components of a pattern."""
-    folders = [""]
-    for depth, part in enumerate(pattern):
-        rest = pattern[depth:]
-        if part == "**" or len(folders) > _MOST_FOLDERS:
-            listed = [found for folder in folders for found in stores.list_below(root + folder)]
+    def matches(self, pattern: str) -> list[tuple[str, int]]:
+        """The objects of one of the patterns, and their sizes in bytes.
+
+        Raises:
+          MissingShardError: there is none.
+        """
+        if not _is_glob(pattern):
+            if (size := self._sizes[pattern]) is None:
+                raise MissingShardError(f"no such object: {pattern!r}")
+            return [(pattern, size)]
+        scheme, rest = pattern.split("://", 1)
+        bucket, _, key = rest.partition("/")
+        if has_magic(bucket):
+            raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket")
+        root = f"{scheme}://{bucket}/"
+        found = [(root + key, size) for key, size in self._objects(root, key.split("/")) if not key.endswith("/")]
+        if not found:
+            raise MissingShardError(f"no object matches the glob {pattern!r}")
+        return found
+
+    @functools.cached_property
+    def _stores(self) -> "_core.Stores":
+        if not hasattr(_core, "Stores"):
+            raise ArgumentError("this build of gristmill reads local files only: build it with --features remote")
+        return _core.Stores(list(self._options))
+
+    @functools.cached_property
+    def _sizes(self) -> dict[str, int | None]:
+        """Of all objects that are no globs: they are asked for at once."""
+        return dict(zip(self._urls, self._stores.sizes(self._urls), strict=True))
+
+    def _objects(self, root: str, pattern: list[str]) -> Iterable[tuple[str, int]]:
+        """Keys and sizes of the objects that match the components of a pattern."""
+        first = next(depth for depth, part in enumerate(pattern) if has_magic(part))
+        part, rest = pattern[first], pattern[first + 1 :]
+        folder = "".join(f"{name}/" for name in pattern[:first])
+        if part == "**" or any(map(has_magic, rest)):
+            listed = self._stores.list_below(root + folder)
             return [(key, size) for key, size in listed if _fits_all(key.split("/"), pattern)]
-        if not any(map(has_magic, rest)):
-            names = [folder + "/".join(rest) for folder in folders]
-            sizes = stores.sizes([root + name for name in names])
-            return [(name, size) for name, size in zip(names, sizes, strict=True) if size is not None]
-        if not has_magic(part):
-            folders = [f"{folder}{part}/" for folder in folders]
-            continue
-        inside = [(folder, *stores.list_folder(root + folder)) for folder in folders]
-        if len(rest) == 1:
-            return [
-                (key, size) for folder, _, objects in inside for key, size in objects if _fits(key[len(folder) :], part)
-            ]
-        folders = [
-            f"{below}/" for folder, subfolders, _ in inside for below in subfolders if _fits(below[len(folder) :], part)
-        ]
-    return []
+        folders, objects = self._stores.list_folder(root + folder)
+        if not rest:
+            return [(key, size) for key, size in objects if _fits(key[len(folder) :], part)]
+        names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
+        sizes = self._stores.sizes([root + name for name in names])
+        return [(name, size) for name, size in zip(names, sizes, strict=True) if size is not None]
+
+
+def _is_glob(url: str) -> bool:
+    scheme, rest = url.split("://", 1)
+    # A URL of the web has a question mark of its own, and its servers list nothing.
+    return scheme not in ("http", "https") and has_magic(rest)
 
 
 def _fits(name: str, pattern: str) -> bool:

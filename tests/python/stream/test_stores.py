@@ -168,6 +168,21 @@ def test_object_that_is_gone_or_has_changed_is_a_bad_shard(objects, encoder):
         assert raised.value.shard == "s3://bucket/data/0003/en.json.gz"
 
 
+def test_listing_ends_when_the_store_does_not_answer(objects):
+    with Server(objects) as server:
+        server.is_out = True
+        for pattern in ["s3://bucket/data/*/en.json.gz", "gs://bucket/**", "s3://bucket/data/0003/en.json.gz"]:
+            with pytest.raises(gm.GristmillError, match="the store did not answer"):
+                gm.Manifest.find(pattern, server.options(retry_timeout="0.2"))
+
+
+def test_urls_without_globs_are_asked_for_at_once(objects):
+    with Server(objects, delay=0.2) as server:
+        found = gm.Manifest.find([f"{server.url}/{key}" for key in objects])
+        assert server.most_at_once > 1
+        assert len(found) == len(server.requests) == len(objects)
+
+
 def test_closing_does_not_wait_for_the_network(objects, encoder):
     with Server(objects) as server:
         remote = dataset("s3://bucket/data/*/en.json.gz", encoder, storage_options=server.options())
