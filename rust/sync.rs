@@ -44,10 +44,9 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
     WAITING.with_borrow(|waiting| {
         let Some(waiting) = waiting else { return wait() };
         waiting.begin_wait();
-        // Also when it panics: the turn is given back later.
-        let found = std::panic::catch_unwind(std::panic::AssertUnwindSafe(wait));
-        waiting.end_wait();
-        found.unwrap_or_else(|panic| std::panic::resume_unwind(panic))
+        let found = wait();
+        waiting.end_wait(); // not after a panic, which stops all workers
+        found
     })
 }
 

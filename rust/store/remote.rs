@@ -97,9 +97,9 @@ impl Source for Remote {
     }
 
     fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
-        if self.object.is_ready(offset) {
-            return self.object.read_at(offset, out);
+        match self.object.read_ready(offset, out) {
+            Some(read) => read,
+            None => while_waiting(|| self.object.read_at(offset, out)),
         }
-        while_waiting(|| self.object.read_at(offset, out))
     }
 }

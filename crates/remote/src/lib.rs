@@ -1,8 +1,8 @@
 //! Objects of stores on the network, read at any byte as if they were local files.
 //!
 //! A [`Client`] has one thread for the network. An [`Object`] requests ranges of its bytes ahead of where it is read, so
-//! that a reader rarely waits; [`Object::is_ready`] says whether it would. Each range is requested again until it is whole:
-//! its module `weather` says what is waited out, and for how long.
+//! that a reader rarely waits; [`Object::read_ready`] never does. Each range is requested again until it is whole: the
+//! module `weather` says what is waited out, and for how long.
 
 mod client;
 mod fetch;

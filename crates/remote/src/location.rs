@@ -1,7 +1,7 @@
 //! Where an object is: its URL, taken apart.
 
 /// The schemes of stores on the network.
-const SCHEMES: [&str; 11] = ["gs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
+const SCHEMES: [&str; 10] = ["gs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https"];
 
 /// Whether a name is a URL of a store on the network, and not a path.
 pub fn is_remote(name: &str) -> bool {

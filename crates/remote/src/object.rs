@@ -86,13 +86,14 @@ impl Object {
         self.wanted.size
     }
 
-    /// Whether reading at `offset` would not wait; requests what it reads if it was not.
-    pub fn is_ready(&mut self, offset: u64) -> bool {
-        if offset >= self.size() {
-            return true;
+    /// Reads like [`read_at`](Self::read_at) if the bytes are there. None: they are requested.
+    pub fn read_ready(&mut self, offset: u64, out: &mut [u8]) -> Option<io::Result<usize>> {
+        if offset >= self.size() || out.is_empty() {
+            return Some(Ok(0));
         }
-        let slot = self.request(offset);
-        slot.result.lock().unwrap_or_else(PoisonError::into_inner).is_some()
+        let (start, slot) = self.request(offset);
+        let arrived = slot.result.lock().unwrap_or_else(PoisonError::into_inner).clone();
+        arrived.map(|bytes| self.copy(bytes, offset - start, out))
     }
 
     /// Reads some bytes from `offset` on, at least one unless that is the end. Waits until they are there.
@@ -100,26 +101,24 @@ impl Object {
         if offset >= self.size() || out.is_empty() {
             return Ok(0);
         }
-        let slot = self.request(offset);
-        let bytes = self.wait(&slot).map_err(|failure| {
+        let (start, slot) = self.request(offset);
+        let bytes = self.wait(&slot);
+        self.copy(bytes, offset - start, out)
+    }
+
+    fn copy(&self, bytes: Result<Bytes, Failure>, from: u64, out: &mut [u8]) -> io::Result<usize> {
+        let bytes = bytes.map_err(|failure| {
             self.client.shared.report(&failure);
             io::Error::other(failure)
         })?;
-        let start =
-            self.streams.last().and_then(|stream| stream.ranges.front()).map_or(0, |found| found.range.start);
-        let rest = &bytes[(offset - start) as usize..];
+        let rest = &bytes[from as usize..];
         let length = rest.len().min(out.len());
         out[..length].copy_from_slice(&rest[..length]);
         Ok(length)
     }
 
-    /// Forgets all bytes, so that they are requested again: those that have arrived may be damaged.
-    pub fn forget(&mut self) {
-        self.streams.clear();
-    }
-
-    /// Requests what is read at `offset`, and what may be read next. Its range is then the first of the last stream.
-    fn request(&mut self, offset: u64) -> Arc<Slot> {
+    /// Requests what is read at `offset`, and what may be read next. Returns where the range with it begins and arrives.
+    fn request(&mut self, offset: u64) -> (u64, Arc<Slot>) {
         let found = self.streams.iter().position(|stream| stream.covers(offset));
         let mut stream = if let Some(index) = found {
             self.streams.remove(index)
@@ -133,12 +132,11 @@ impl Object {
             stream.ranges.pop_front();
         }
         let size = self.size();
-        let must = stream.ranges.is_empty();
         while stream.next < size && stream.ranges.len() <= AHEAD {
             let bytes = RANGE_BYTES[stream.count.min(RANGE_BYTES.len() - 1)].min(size - stream.next);
             let shared = &self.client.shared;
             if !shared.may_request(bytes as usize) {
-                if !(must && stream.ranges.is_empty()) {
+                if !stream.ranges.is_empty() {
                     break;
                 }
                 shared.ahead.fetch_add(bytes as usize, Ordering::Relaxed);
@@ -148,9 +146,10 @@ impl Object {
             stream.count += 1;
             stream.ranges.push_back(self.send(range));
         }
-        let slot = Arc::clone(&stream.ranges[0].slot);
+        let first = &stream.ranges[0];
+        let found = (first.range.start, Arc::clone(&first.slot));
         self.streams.push(stream);
-        slot
+        found
     }
 
     fn send(&self, range: Range<u64>) -> Requested {
