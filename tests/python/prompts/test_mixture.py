@@ -16,21 +16,8 @@ from gristmill import _core
 from mixture_rule import turn
 
 
-@pytest.fixture(scope="module")
-def encoder(tmp_path_factory):
-    """A tokenizer whose ids say which prompt it is."""
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    vocab = {str(number): number for number in range(1000)}
-    path.write_text(
-        json.dumps(
-            {"pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "0"}}
-        )
-    )
-    return gm.Encoder.from_file(path)
-
-
 @pytest.fixture
-def make(encoder):
+def make(number_encoder):
     """Makes a dataset of sources, of which each has (prompts, weight, epochs)."""
 
     def make(sources, *, mixture=None, **arguments):
@@ -41,7 +28,7 @@ def make(encoder):
             first += count
         return gm.PromptDataset(
             gm.Mixture(found, **(mixture or {})),
-            tokenizer=encoder,
+            tokenizer=number_encoder,
             prompt=gm.Text("prompt"),
             **{"layout": "hf", "prompt_length": 1, "columns": False, **arguments},
         )
@@ -226,7 +213,7 @@ def test_future_may_change_and_the_past_may_not(make):
             iterator.set_state(damaged)
 
 
-def test_sources_have_their_own_records_prompts_and_columns(encoder, tmp_path):
+def test_sources_have_their_own_records_prompts_and_columns(number_encoder, tmp_path):
     (tmp_path / "a.jsonl").write_text("".join(json.dumps({"prompt": str(n), "answer": n}) + "\n" for n in range(8)))
     lines = [json.dumps({"question": str(100 + n), "tests": [n]}) for n in range(8)]
     (tmp_path / "b.jsonl").write_text("\n".join([*lines, '{"question": 5}', '{"question": "1 2 3 4"}']) + "\n")
@@ -244,7 +231,7 @@ def test_sources_have_their_own_records_prompts_and_columns(encoder, tmp_path):
     )
     dataset = gm.PromptDataset(
         mixture,
-        tokenizer=encoder,
+        tokenizer=number_encoder,
         prompt=gm.Text("prompt"),
         prompt_length=3,
         batch_size=4,
@@ -341,14 +328,14 @@ def test_wrong_arguments_are_named(make, arguments, mixture, message):
         make(THREE, mixture=mixture, **arguments)
 
 
-def test_mixtures_without_prompts_are_refused(make, encoder):
+def test_mixtures_without_prompts_are_refused(make, number_encoder):
     few = iter(make({"a": (3, 1, 1), "b": (2, 1, 1)}, batch_size=6))
     for _ in range(2):
         with pytest.raises(gm.ArgumentError, match="batch_size=6: the sources have only 5 prompts"):
             next(few)
     empty = {"a": gm.Source([{"prompt": "1"}], weight=1), "b": gm.Source([{"prompt": "1 2"}], weight=0)}
     with pytest.raises(gm.ArgumentError, match="source 'b': there is no prompt; of its records: 1 read, 1 overlong"):
-        gm.PromptDataset(gm.Mixture(empty), tokenizer=encoder, prompt=gm.Text("prompt"), prompt_length=1)
+        gm.PromptDataset(gm.Mixture(empty), tokenizer=number_encoder, prompt=gm.Text("prompt"), prompt_length=1)
 
 
 def test_hundreds_of_sources_of_one_prompt(make):
@@ -362,13 +349,13 @@ def test_hundreds_of_sources_of_one_prompt(make):
     np.testing.assert_allclose(batch["weight"], (weights / 600)[batch["source"]], rtol=1e-6)
 
 
-def test_arguments_of_documents_are_refused(encoder):
+def test_arguments_of_documents_are_refused(number_encoder):
     source = gm.Source([{"prompt": "1"}], weight=1, split_bytes=100)
     with pytest.raises(gm.ArgumentError, match="source 'a': split_bytes=100: prompts have no such argument"):
-        gm.PromptDataset(gm.Mixture({"a": source}), tokenizer=encoder, prompt=gm.Text("prompt"))
+        gm.PromptDataset(gm.Mixture({"a": source}), tokenizer=number_encoder, prompt=gm.Text("prompt"))
     with pytest.raises(gm.ArgumentError, match="source_arrays=True"):
-        gm.PromptDataset([{"prompt": "1"}], tokenizer=encoder, prompt=gm.Text("prompt"), source_arrays=True)
+        gm.PromptDataset([{"prompt": "1"}], tokenizer=number_encoder, prompt=gm.Text("prompt"), source_arrays=True)
     mixture = gm.Mixture({"a": gm.Source([{"prompt": "1"}], weight=1)})
-    dataset = gm.PromptDataset(mixture, tokenizer=encoder, prompt=gm.Text("prompt"))
+    dataset = gm.PromptDataset(mixture, tokenizer=number_encoder, prompt=gm.Text("prompt"))
     with pytest.raises(gm.ArgumentError, match="epochs of their own"):
         _ = dataset.steps_per_epoch

@@ -18,21 +18,13 @@ from run_hosts import run_hosts
 
 
 @pytest.fixture(scope="module")
-def make(tmp_path_factory):
+def make(number_encoder):
     """Makes a dataset of texts whose ids say which prompt they are."""
-    path = tmp_path_factory.mktemp("tokenizer") / "tokenizer.json"
-    vocab = {str(number): number for number in range(100)}
-    path.write_text(
-        json.dumps(
-            {"pre_tokenizer": {"type": "Whitespace"}, "model": {"type": "WordLevel", "vocab": vocab, "unk_token": "0"}}
-        )
-    )
-    encoder = gm.Encoder.from_file(path)
 
     def of(count, **arguments):
         rows = [{"prompt": str(number)} for number in range(count)]
         given = {"layout": "hf", "prompt_length": 1, "columns": False} | arguments
-        return gm.PromptDataset(rows, tokenizer=encoder, prompt=gm.Text("prompt"), **given)
+        return gm.PromptDataset(rows, tokenizer=number_encoder, prompt=gm.Text("prompt"), **given)
 
     return of
 
