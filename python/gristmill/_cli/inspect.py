@@ -2,18 +2,16 @@
 
 from collections.abc import Iterable
 from pathlib import Path
-from typing import Any
 
 import click
 
-from gristmill._cli import mixture_files
+from gristmill._cli import mixture_files, runs
 from gristmill._cli.options import (
     ROW_LIST,
     PathType,
     as_json_option,
     dataset_option,
     in_options,
-    in_settings,
     is_given,
     rewording,
     sample_option,
@@ -23,16 +21,12 @@ from gristmill._cli.options import (
 )
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
-from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
-from gristmill.errors import ArgumentError, StateError
 
 # Conversations that are shown unless --records says how many.
 _CHATS = 3
-# Arguments of a dataset that this command sets by other options, or itself.
-_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
 
 
 @click.command()
@@ -169,7 +163,8 @@ def inspect(
         with importing():
             from gristmill._inspect import locate
 
-        found = _locate(path, row, step, shards, drop, tokenizer, special_tokens_in_text, sample, settings)
+        with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings) as run:
+            found = locate.locate(run, row=row, step=step)
         describe = locate.describe
     if as_json:
         print_json(found)
@@ -217,14 +212,14 @@ def _show_mixture(
     with importing():
         from gristmill._inspect import locate, mixtures
 
-    dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), _parse_settings(settings))
+    dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), runs.parse_settings(settings))
     if print_config:
         click.echo(mixture_files.config(file, dataset), nl=False)
         return
     if row is None:
         found, describe = mixtures.inspect(file, dataset), mixtures.describe
     else:
-        found, describe = locate.locate_in(dataset, row=row, step=step), locate.describe
+        found, describe = locate.locate(locate.run_of(dataset), row=row, step=step), locate.describe
     if as_json:
         print_json(found)
     else:
@@ -269,73 +264,3 @@ def _show_chats(
         print_json(found)
     else:
         click.echo(shows.describe(found))
-
-
-def _locate(
-    path: Path,
-    row: int,
-    step: int | None,
-    shards: tuple[str, ...],
-    drop: str | None,
-    tokenizer: Path | None,
-    special_tokens_in_text: SpecialTokensInText,
-    sample: tuple[str, ...],
-    settings: tuple[str, ...],
-) -> dict[str, Any]:
-    """Where a row's text comes from; `path` is a state, or the shards of a run.
-
-    Raises:
-      GristmillError: the arguments do not match, or there is no such row.
-    """
-    from gristmill._inspect import contents, mixtures
-    from gristmill._inspect.locate import locate_from_start, locate_from_state, locate_in
-    from gristmill._sample import named
-
-    arguments = _parse_settings(settings)
-    made = named.make(named.parse(sample))
-    state = contents.saved_state(path)
-    if (file := mixture_files.find(shards)) is not None:
-        if state is None or arguments or sample or drop:
-            raise ArgumentError(
-                f"--shards {file.path} names the mixture of a saved state: found {path}, or other options"
-            )
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
-        file = mixture_files.with_options(file, own)
-        dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {})
-        return locate_in(dataset, row=row, step=step, state=state)
-    assert tokenizer is not None
-    encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
-    if state is None:
-        if shards or drop:
-            raise StateError(
-                f"{path} is not a saved state, whose shards --shards would name: found "
-                f"{'another file' if path.is_file() else 'no such file'}; without a state, name the shards "
-                "as PATH and leave out --shards, and name a row list with --set drop="
-            )
-        with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
-            return locate_from_start(str(path), {**arguments, "sample": made}, encoder, row=row, step=step)
-    if arguments:
-        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
-    if not shards:
-        raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    return locate_from_state(path, state, shards, drop, encoder, row=row, step=step, sample=made)
-
-
-def _parse_settings(settings: Iterable[str]) -> dict[str, Any]:
-    """The arguments of `PackedDataset` in `--set` options."""
-    arguments: dict[str, Any] = {}
-    for setting in settings:
-        name, equals, value = setting.partition("=")
-        if not equals:
-            raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
-        if name not in ARGUMENTS:
-            raise ArgumentError(f"--set {setting}: PackedDataset has no such argument")
-        if name in _SET_ALREADY:
-            raise ArgumentError(f"--set {setting}: this command sets {name} itself")
-        if name in arguments:
-            raise ArgumentError(f"--set {setting}: expected each argument once")
-        try:
-            arguments[name] = ARGUMENTS[name].kind.parse(value)
-        except ValueError:
-            arguments[name] = value  # the dataset raises an error that names the allowed values
-    return arguments

@@ -7,7 +7,7 @@ all arguments of its dataset except the shards and the tokenizer, of which it ho
 import json
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
@@ -27,37 +27,37 @@ from gristmill.errors import ArgumentError, StateError
 _EXCERPT = 60
 
 
-def locate_from_start(
-    shards: str, arguments: Mapping[str, Any], encoder: Encoder, *, row: int, step: int | None
-) -> dict[str, Any]:
-    """Finds the sources of a row, from the start of a run.
+class Run(NamedTuple):
+    """A dataset whose rows list all their segments, however many, and a state of it to replay from."""
+
+    dataset: PackedDataset
+    state: states.State
+
+
+def run_from_start(shards: str, arguments: Mapping[str, Any], encoder: Encoder) -> Run:
+    """A run of shards, from its start.
 
     Args:
       shards: path or glob.
       arguments: further ones of `PackedDataset`.
       encoder: the tokenizer.
-      row: of the global batch, from 0.
-      step: of the batch, from 0. None: the first.
 
     Raises:
-      GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
+      GristmillError: the arguments do not match.
     """
-    dataset = _make_dataset([shards], encoder, arguments)
-    return _locate(dataset, iter(dataset).get_state(), row, step)
+    return run_of(_make_dataset([shards], encoder, arguments))
 
 
-def locate_from_state(
+def run_from_state(
     path: Path,
     state: states.State,
     shards: Sequence[str],
     drop: str | None,
     encoder: Encoder,
     *,
-    row: int,
-    step: int | None,
     sample: Sample | None = None,
-) -> dict[str, Any]:
-    """Finds the sources of a row, from a saved state of a run.
+) -> Run:
+    """A run of shards, from a saved state.
 
     Args:
       path: path of the state, for messages.
@@ -65,12 +65,10 @@ def locate_from_state(
       shards: those of the run, paths or globs.
       drop: the row list of the run, as text.
       encoder: the tokenizer of the run.
-      row: of the global batch, from 0.
-      step: of the batch, from 0. None: the one after the state.
       sample: that of the run, if it is no text.
 
     Raises:
-      GristmillError: the arguments do not match, or there is no such row; the message says how many there are.
+      GristmillError: the arguments do not match.
     """
     if is_mixture(state["fingerprint"]):
         raise StateError(
@@ -96,25 +94,28 @@ def locate_from_state(
         dataset = _make_dataset(list(shards), encoder, {**arguments, "drop": drop, "sample": sample})
     except ArgumentError as error:
         raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
-    return _locate(dataset, state, row, step)
+    return run_of(dataset, state)
 
 
-def locate_in(
-    dataset: PackedDataset, *, row: int, step: int | None, state: states.State | None = None
-) -> dict[str, Any]:
-    """Finds the sources of a row of a dataset.
+def run_of(dataset: PackedDataset, state: states.State | None = None) -> Run:
+    """A run of a dataset, from a state of it; None: from its start."""
+    whole = _with_provenance(dataset)
+    return Run(whole, iter(whole).get_state() if state is None else state)
+
+
+def locate(run: Run, *, row: int, step: int | None) -> dict[str, Any]:
+    """Finds the sources of a row of a run.
 
     Args:
-      dataset: the dataset.
+      run: the run.
       row: of the global batch, from 0.
-      step: of the batch, from 0. None: the first one after the state.
-      state: a state to replay from; None: the start.
+      step: of the batch, from 0. None: the first one after the run's state.
 
     Raises:
       GristmillError: the state is of another dataset, or there is no such row; the message says how many there are.
     """
-    whole = _with_provenance(dataset)
-    return _locate(whole, iter(whole).get_state() if state is None else state, row, step)
+    step, lane, element = _replay(run.dataset, run.state, step, row)
+    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, element)}
 
 
 def describe(found: dict[str, Any]) -> str:
@@ -149,7 +150,7 @@ def _make_dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, A
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
         )
-    return _with_provenance(PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments))
+    return PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
 
 
 def _with_provenance(dataset: PackedDataset) -> PackedDataset:
@@ -157,11 +158,6 @@ def _with_provenance(dataset: PackedDataset) -> PackedDataset:
     spec = spec_of(dataset)
     running = {"provenance": spec.rows.sequence_length, "source_arrays": spec.mixing is not None, "prefetch": 1}
     return with_spec(dataset, spec.with_running(**running))
-
-
-def _locate(dataset: PackedDataset, state: states.State, row: int, step: int | None) -> dict[str, Any]:
-    step, lane, element = _replay(dataset, state, step, row)
-    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(dataset, element)}
 
 
 def _replay(

@@ -1,0 +1,90 @@
+"""The run that a command replays: shards, a mixture or a saved state, and the options that go with them."""
+
+import contextlib
+from collections.abc import Iterable, Iterator
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+from gristmill._cli import mixture_files
+from gristmill._cli.options import in_settings, rewording
+from gristmill._mixture.mixture_file import SPECIAL_TOKENS
+from gristmill._sample import named
+from gristmill._spec.arguments import ARGUMENTS
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.options import SpecialTokensInText
+from gristmill.errors import ArgumentError, StateError
+
+if TYPE_CHECKING:  # Loads Grain, which --help need not wait for.
+    from gristmill._inspect.locate import Run
+
+# Arguments of a dataset that these commands set by other options, or themselves.
+_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
+
+
+@contextlib.contextmanager
+def opened(
+    path: Path,
+    shards: tuple[str, ...],
+    drop: str | None,
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
+    settings: tuple[str, ...],
+) -> "Iterator[Run]":
+    """The run of a path: a saved state of it, or its shards. Errors within name options.
+
+    Raises:
+      GristmillError: the options do not match.
+    """
+    from gristmill._inspect import contents, mixtures
+    from gristmill._inspect.locate import run_from_start, run_from_state, run_of
+
+    arguments = parse_settings(settings)
+    made = named.make(named.parse(sample))
+    state = contents.saved_state(path)
+    if (file := mixture_files.find(shards)) is not None:
+        if state is None or arguments or sample or drop:
+            raise ArgumentError(
+                f"--shards {file.path} names the mixture of a saved state: found {path}, or other options"
+            )
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        file = mixture_files.with_options(file, own)
+        yield run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {}), state)
+        return
+    assert tokenizer is not None
+    encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
+    if state is None:
+        if shards or drop:
+            raise StateError(
+                f"{path} is not a saved state, whose shards --shards would name: found "
+                f"{'another file' if path.is_file() else 'no such file'}; without a state, name the shards "
+                "as PATH and leave out --shards, and name a row list with --set drop="
+            )
+        with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
+            yield run_from_start(str(path), {**arguments, "sample": made}, encoder)
+        return
+    if arguments:
+        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
+    if not shards:
+        raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
+    yield run_from_state(path, state, shards, drop, encoder, sample=made)
+
+
+def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
+    """The arguments of `PackedDataset` in `--set` options."""
+    arguments: dict[str, Any] = {}
+    for setting in settings:
+        name, equals, value = setting.partition("=")
+        if not equals:
+            raise ArgumentError(f"--set {setting}: expected name=value, such as sequence_length=2048")
+        if name not in ARGUMENTS:
+            raise ArgumentError(f"--set {setting}: PackedDataset has no such argument")
+        if name in _SET_ALREADY:
+            raise ArgumentError(f"--set {setting}: this command sets {name} itself")
+        if name in arguments:
+            raise ArgumentError(f"--set {setting}: expected each argument once")
+        try:
+            arguments[name] = ARGUMENTS[name].kind.parse(value)
+        except ValueError:
+            arguments[name] = value  # the dataset raises an error that names the allowed values
+    return arguments
