@@ -20,7 +20,7 @@ use super::gzip::Place;
 use super::gzip_blocks::GzipBlocks;
 use super::inflater::{WINDOW_BYTES, crc_of};
 use super::{CHUNK_BYTES, Input};
-use crate::store::{Source, read_exact_at};
+use crate::store::{Source, open_regular, read_exact_at};
 
 /// Compressed bytes between two checkpoints: the index has less than a hundredth of its shard, and inflating up to a piece
 /// takes some hundredths of a second.
@@ -79,14 +79,14 @@ impl GzipIndex {
     /// Opens the index of a shard, if there is one. The error is a message.
     pub fn open(shard: &Path, source: &mut dyn Source) -> Result<Option<Self>, String> {
         let path = index_path(shard);
-        let file = match File::open(&path) {
-            Ok(file) => file,
+        let (file, length) = match open_regular(&path) {
+            Ok(Some(opened)) => opened,
+            Ok(None) => return Err(unusable(&path, "it is not a regular file")),
             Err(error) if error.kind() == io::ErrorKind::NotFound => return Ok(None),
             Err(error) => return Err(unusable(&path, &error.to_string())),
         };
         let expected = header(source).map_err(|error| unusable(&path, &error.to_string()))?;
         let mut found = [0; HEADER_BYTES];
-        let length = file.metadata().map_or(0, |metadata| metadata.len());
         let rest = length.saturating_sub(HEADER_BYTES as u64);
         if file.read_exact_at(&mut found, 0).is_err() || found != expected || rest % ENTRY_BYTES as u64 > 0 {
             return Err(unusable(&path, "it is not the index of this file"));

@@ -1,8 +1,8 @@
 //! Local files: opening, random access, and whether a file is still that of the manifest.
 
-use std::fs::File;
+use std::fs::{File, OpenOptions};
 use std::io;
-use std::os::unix::fs::FileExt;
+use std::os::unix::fs::{FileExt, OpenOptionsExt};
 use std::path::Path;
 use std::sync::Arc;
 
@@ -82,12 +82,21 @@ impl Source for LocalFile {
 }
 
 /// Opens a file and returns its size. None: there is something else at this path.
-fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
-    // Checked before opening, too: opening a pipe blocks until there is a writer.
+pub fn open_regular(path: &Path) -> io::Result<Option<(File, u64)>> {
+    // Checked before opening, too: opening some devices has effects.
     if !std::fs::metadata(path)?.is_file() {
         return Ok(None);
     }
-    let file = File::open(path)?;
+    open_at_once(path)
+}
+
+fn open_at_once(path: &Path) -> io::Result<Option<(File, u64)>> {
+    // A pipe that has come to the path since opens at once, and does not wait for a writer.
+    let file = match OpenOptions::new().read(true).custom_flags(libc::O_NONBLOCK).open(path) {
+        // Another process holds a lease on the file, as file servers do, and must release it first.
+        Err(error) if error.kind() == io::ErrorKind::WouldBlock => File::open(path)?,
+        opened => opened?,
+    };
     let metadata = file.metadata()?;
     Ok(metadata.is_file().then_some((file, metadata.len())))
 }
@@ -128,6 +137,18 @@ mod tests {
         }
         assert_eq!(file.read_at(10, &mut two).unwrap(), 0, "the end");
         assert!(file.read_at(11, &mut two).is_err(), "past the end");
+    }
+
+    #[test]
+    fn pipes_and_folders_are_not_waited_for() {
+        let folder = tempfile::tempdir().unwrap();
+        let pipe = folder.path().join("pipe");
+        assert!(std::process::Command::new("mkfifo").arg(&pipe).status().unwrap().success());
+        for path in [pipe.as_path(), folder.path(), Path::new("/dev/null")] {
+            assert!(open_regular(path).unwrap().is_none(), "{path:?}");
+        }
+        // One that came to the path after the first look.
+        assert!(open_at_once(&pipe).unwrap().is_none());
     }
 
     #[test]

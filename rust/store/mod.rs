@@ -11,7 +11,7 @@ mod remote;
 use std::io;
 use std::sync::Arc;
 
-pub use local::LocalFile;
+pub use local::{LocalFile, open_regular};
 pub use piece::{Piece, borders};
 pub use places::{Connection, Places};
 #[cfg(feature = "remote")]

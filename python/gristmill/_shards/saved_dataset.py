@@ -41,11 +41,11 @@ def without_notes(found: Sequence[tuple[str, int]]) -> list[tuple[str, int]]:
 
 
 def _read(path: str) -> dict[str, Any] | None:
+    if not os.path.isfile(path):  # opening a pipe would wait for its writer
+        return None
     try:
         with open(path, "rb") as file:
             value = json.load(file)
-    except FileNotFoundError:
-        return None
     except (OSError, ValueError) as error:
         raise MissingShardError(f"cannot read {path!r}, which lists the files of a saved data set: {error}") from None
     return value if isinstance(value, dict) else None

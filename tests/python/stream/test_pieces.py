@@ -3,6 +3,7 @@
 import gzip
 import itertools
 import json
+import os
 
 import numpy as np
 import pyarrow as pa
@@ -235,6 +236,11 @@ def test_index_changes_no_batch_and_is_asked_for(tmp_path, encoder, capsys, capl
     records = {int(row[1]) for batch in without for row in batch["provenance"].reshape(-1, 4) if row[3]}
     assert records == set(range(len(texts)))
     assert data.count(b"\n") == len(texts)
+    index.unlink()
+    os.mkfifo(index)
+    with pytest.raises(gm.ArgumentError, match="it is not a regular file"):
+        list(make_dataset(path, encoder))
+    index.unlink()
     index.write_bytes(b"something else")
     with pytest.raises(gm.ArgumentError, match="it is not the index of this file; make it again with gristmill index"):
         list(make_dataset(path, encoder, **arguments))
