@@ -166,6 +166,10 @@ class PackedDatasetIterator(StreamIterator[Element]):
     Its threads start with the first `next` or `start_prefetch`, and end with `close` or the end of a `with`.
     """
 
+    def __init__(self, spec: Spec) -> None:
+        super().__init__(spec)
+        self._own_rows = spec.own_rows
+
     @grain_compat.unwrapped
     def __next__(self) -> Element:
         """The next element.
@@ -194,6 +198,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
                 taken = core.take()
                 element = taken.arrays
                 if element is not None:
+                    if self._own_rows is not None:
+                        element = {name: array[self._own_rows] for name, array in element.items()}
                     element = grain_compat.recorded(self, element)
         except BaseException:
             core.interrupted = 0  # it comes again, whichever thread asks

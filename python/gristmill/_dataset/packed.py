@@ -137,7 +137,12 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         them. A relative path starts from the working folder of this call.
       shard_index: index of this host among `shard_count` hosts, from 0.
       shard_count: number of hosts; it must divide `lanes`. With finite `epochs` hosts end at different steps, each with
-        its own last lane.
+        its own last lane, unless there are `equal_steps`.
+      equal_steps: whether all hosts take equally many steps, as validation needs it. Each host then reads and packs the
+        shards of all lanes, and decodes all images, and delivers its rows of each global batch: `shard_count` must
+        divide `batch_size` and not `lanes`. Rows after the end of a lane are padding. States and `stats()` are those
+        of all lanes. It changes nothing else in the stream. With `global_batches`, hosts end together without it, and
+        read their own lanes only.
       threads: worker threads. None: as many as this process has cores.
       prefetch: batches that are prepared ahead.
       verify: share of the documents, 0 to 1, whose ids are compared with those of the `tokenizers` library while
@@ -194,6 +199,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         quarantine_file: "Pathish | None" = None,
         shard_index: int = 0,
         shard_count: int = 1,
+        equal_steps: bool = False,
         threads: int | None = None,
         prefetch: int = 4,
         verify: float = 0.0,
@@ -299,7 +305,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         Raises:
           MissingExtraError: JAX is not installed.
           ArgumentError: there is no `batch_size`, two processes share only some of their rows, or the rows of
-            a process are not whole lanes; then it names the `lanes` that fit.
+            a process are not whole lanes; then it names the `lanes` that fit. Or there are `equal_steps`.
           ArgumentTypeError: `sharding` is not a sharding.
         """
         try:
@@ -307,6 +313,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         except ImportError as error:
             raise MissingExtraError("a sharding needs JAX: pip install 'gristmill[jax]'") from error
 
+        if self._spec.running.equal_steps:
+            raise ArgumentError(
+                "equal_steps=True: a sharding names the lanes of a process, which end at different steps; leave it "
+                "out and use gm.global_batches, which ends all processes together"
+            )
         plan = self._spec.lanes_of_processes(sharding)
         return with_spec(self, self._spec.with_running(own_lanes=lanes_of_process(plan, jax.process_index())))
 

@@ -64,6 +64,8 @@ def pack(
             "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
             "on_exhausted='stop' to end with the first of them)"
         )
+    if spec_of(dataset).running.equal_steps:
+        raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
     make_folder(path)
     with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
         check_free(path)  # before a lock is written there

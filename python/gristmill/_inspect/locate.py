@@ -179,7 +179,7 @@ def _replay(
     step = start["step"] if step is None else step
     if step < start["step"]:
         raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
-    with PackedDatasetIterator(spec.with_running(own_lanes=[lane])) as iterator:
+    with PackedDatasetIterator(spec.with_running(own_lanes=[lane], equal_steps=False)) as iterator:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")
     if element is None:
@@ -197,7 +197,7 @@ def _check_step(spec: Spec, state: states.State, step: int) -> None:
     """
     lanes = sorted(map(int, state["lanes"]))
     elements_per_step = len(lanes) if spec.rows.batch_size is None else 1
-    with PackedDatasetIterator(spec.with_running(own_lanes=lanes)) as iterator:
+    with PackedDatasetIterator(spec.with_running(own_lanes=lanes, equal_steps=False)) as iterator:
         iterator.set_state(state)
         ahead = max(0, (step - state["step"]) * elements_per_step - state["row"])
         if _element(iterator, ahead, "all lanes") is not None:

@@ -321,6 +321,13 @@ class Running:
     shard_count: int = _argument(
         Integer(1, LARGEST_LANES), 1, "Number of hosts; it must divide the lanes.", defines_stream=False
     )
+    equal_steps: bool = _argument(
+        Other(checks.boolean),
+        False,
+        "Whether all hosts take equally many steps, each reading all shards: for validation.",
+        defines_stream=False,
+        see="training.md#equal-steps-without-jax",
+    )
     threads: int | None = _argument(
         Integer(1, 1024, or_none=True), None, "Worker threads.", none="one for each core", defines_stream=False
     )

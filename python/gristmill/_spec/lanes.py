@@ -48,14 +48,16 @@ def lane_count(lanes: int | None, batch_size: int | None, shards: int, *, shard_
     return lanes
 
 
-def lanes_of_host(lanes: int, shard_index: int, shard_count: int) -> list[int]:
-    """The lanes of host `shard_index` of `shard_count`.
+def lanes_of_host(lanes: int, shard_index: int, shard_count: int, *, equal_steps: bool = False) -> list[int]:
+    """The lanes of host `shard_index` of `shard_count`; all of them with `equal_steps`.
 
     Raises:
       ArgumentError: `shard_count` does not divide the lanes, or `shard_index` is out of range.
     """
     shard_count = checks.integer("shard_count", shard_count, 1, _LARGEST)
     shard_index = checks.integer("shard_index", shard_index, 0, shard_count - 1)
+    if equal_steps:
+        return list(range(lanes))
     if lanes % shard_count:
         raise ArgumentError(
             f"shard_count={shard_count}: a host loads whole lanes, so it must divide lanes={lanes}; "

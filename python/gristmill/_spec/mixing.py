@@ -98,7 +98,7 @@ def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> Spec:
     _check_images(found)
     lanes = min(spec.order.lanes for spec in found.values())
     running = next(iter(found.values())).running
-    own = lanes_of_host(lanes, running.shard_index, running.shard_count)
+    own = lanes_of_host(lanes, running.shard_index, running.shard_count, equal_steps=running.equal_steps)
     members, first_piece = [], 0
     for number, (name, spec) in enumerate(found.items()):
         changed = replace(

@@ -97,6 +97,21 @@ class Spec:
         return self.rows.batch_size or self.order.lanes
 
     @property
+    def own_rows(self) -> slice | None:
+        """The rows of the own lanes' step that are delivered; None: all."""
+        if not self.running.equal_steps:
+            return None
+        start = self.running.shard_index * self._rows_of_step
+        return slice(start, start + self._rows_of_step)
+
+    @property
+    def _rows_of_step(self) -> int:
+        """Rows that this host delivers in a step."""
+        if self.running.equal_steps:
+            return self.rows_per_step // self.running.shard_count
+        return len(self.running.own_lanes) * self.rows_per_lane
+
+    @property
     def fields(self) -> list[_core.Field]:
         """The arrays of an element, in order."""
         samples = [spec.source.input.sample for spec in self.sources]
@@ -110,7 +125,7 @@ class Spec:
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each array of an element."""
-        rows = () if self.rows.batch_size is None else (len(self.running.own_lanes) * self.rows_per_lane,)
+        rows = () if self.rows.batch_size is None else (self._rows_of_step,)
         return {field.name: (*rows, *field.row_shape) for field in self.fields}
 
     def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
@@ -157,6 +172,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     effects.warn_of_unnamed_sidecars(values)
     _take_truncation(values)
     _check_images(values)
+    check_equal_steps(values)
     values["provenance"] = _provenance_entries(values)
     _check_sizes(values)
     patterns = patterns_of(values["shards"])
@@ -171,7 +187,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     warn_of_missing_indexes(manifest, values["split_bytes"])
     shard_bytes = sum(manifest.sizes)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], pieces, shard_bytes=shard_bytes)
-    values["own_lanes"] = lanes_of_host(lanes, values["shard_index"], values["shard_count"])
+    values["own_lanes"] = lanes_of_host(
+        lanes, values["shard_index"], values["shard_count"], equal_steps=values["equal_steps"]
+    )
     encoder = values["tokenizer"] = as_encoder(values["tokenizer"])
     check_is_function(encoder)
     sample = values["sample"]
@@ -259,6 +277,20 @@ def _check_images(values: Mapping[str, Any]) -> None:
         wrong["boundary_targets"] = "nothing is trained from one sample with images to the next; leave it out"
     for name, advice in wrong.items():
         raise ArgumentError(f"{name}={values[name]!r}: {advice}")
+
+
+def check_equal_steps(values: Mapping[str, Any]) -> None:
+    """Checks that hosts which take equally many steps have equally many rows.
+
+    Raises:
+      ArgumentError: they have not.
+    """
+    rows, hosts = values["batch_size"], values["shard_count"]
+    if values["equal_steps"] and (rows is None or rows % hosts):
+        raise ArgumentError(
+            f"equal_steps=True: each host delivers the same number of rows of a batch, so shard_count={hosts} must "
+            f"divide batch_size={rows}"
+        )
 
 
 def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
