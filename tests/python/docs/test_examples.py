@@ -21,8 +21,9 @@ import pytest
 from jax.sharding import Mesh
 
 import gristmill as gm
-from helpers import PATIENCE, ROOT, write_shard
-from images import image
+from chat_models import write_vision
+from helpers import PATIENCE, ROOT, tar_of, write_shard
+from images import captions, image
 
 pytestmark = pytest.mark.slow
 
@@ -290,3 +291,25 @@ def test_captions_are_learnt_and_a_resumed_run_has_equal_losses(tmp_path):
     first, _ = run("parts", "--stop-at", "30")
     rest, _ = run("parts")
     assert first + rest == whole
+
+
+def test_energon_example_prints_lines_that_read_the_folder(tmp_path, capsys, monkeypatch):
+    (tmp_path / ".nv-meta").mkdir()
+    for name in ("train.tar", "val.tar"):
+        (tmp_path / name).write_bytes(tar_of(captions(5)))
+    splits = {"split_parts": {"train": ["train.tar"], "val": ["val.tar"], "test": []}}
+    (tmp_path / ".nv-meta/split.yaml").write_text(json.dumps(splits))
+    (tmp_path / ".nv-meta/.info.json").write_text(json.dumps({"shard_counts": {"train.tar": 5, "val.tar": 5}}))
+    mix = {"__class__": "MetadatasetV2", "splits": {"train": {"path": "."}, "val": {"path": "."}}}
+    (tmp_path / "mix.yaml").write_text(json.dumps(mix))
+    tokenizer = write_vision(tmp_path / "model")
+    example = runpy.run_path(str(EXAMPLES / "from_energon.py"))
+    for path in (tmp_path, tmp_path / "mix.yaml"):
+        options = ["--tokenizer", str(tokenizer), "--model", "qwen2-vl", "--sequence-length", "512"]
+        example["main"]([str(path), *options, "--batch-size", "2"])
+        printed = capsys.readouterr().out
+        assert "# test: " in printed
+        made = {}
+        exec(printed, made)
+        assert [int(batch["image_masks"].sum()) for batch in made["val"]] == [6]
+        assert next(iter(made["train"]))["inputs"].shape == (2, 512)
