@@ -20,6 +20,7 @@ from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
 from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
+from gristmill._cli.view import view
 from gristmill._core import __version__, build_info
 from gristmill._util.output import INTERRUPTED, repeating_lost_interrupts
 from gristmill.errors import GristmillError
@@ -84,7 +85,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, inspect, pack, verify, bench, index):
+for command in (demo, inspect, view, pack, verify, bench, index):
     cli.add_command(command)
 
 

@@ -9,10 +9,8 @@ from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
 from gristmill._spec.arguments import LARGEST_LENGTH
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.spelling import spelling
 from gristmill._util.text import counted, format_columns
-
-# What a decoder writes for a part of a character.
-_PART = "\ufffd"
 
 
 def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, records: int) -> dict[str, Any]:
@@ -57,11 +55,5 @@ def describe(found: dict[str, Any]) -> str:
 
 def _prompt(dataset: PromptDataset, item: int) -> dict[str, Any]:
     found = dataset[item]
-    tokens = [{"id": token, "text": _spelling(dataset.encoder, token)} for token in found["ids"].tolist()]
+    tokens = [{"id": token, "text": spelling(dataset.encoder, token)} for token in found["ids"].tolist()]
     return {"record": dataset.source(item)[1], "text": found["full_prompts"], "tokens": tokens}
-
-
-def _spelling(encoder: Encoder, token: int) -> str:
-    """The text of a token; of a part of a character, its name in the vocabulary."""
-    text = encoder.decode([token])
-    return encoder.id_to_token(token) or text if _PART in text or not text else text

@@ -1,0 +1,101 @@
+"""`gristmill view`."""
+
+from pathlib import Path
+
+import click
+
+from gristmill._cli import mixture_files, runs
+from gristmill._cli.options import (
+    ROW_LIST,
+    PathType,
+    sample_option,
+    shard_path,
+    special_tokens_option,
+    tokenizer_path,
+)
+from gristmill._mixture.mixture_file import SPECIAL_TOKENS
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.options import SpecialTokensInText
+from gristmill._util.output import importing
+
+
+@click.command()
+@click.argument("path", type=PathType(readable=False, path_type=Path))
+@click.option("--output", type=PathType(dir_okay=False, path_type=Path), required=True, help="The page, a .html file.")
+@click.option("--rows", type=click.IntRange(1, 1000), default=16, show_default=True, help="Rows to show.")
+@click.option(
+    "--measured-rows",
+    type=click.IntRange(1, 1_000_000),
+    default=1000,
+    show_default=True,
+    help="Rows that the figures are of.",
+)
+@click.option("--step", type=click.IntRange(0), help="Of a run: the first step.  [default: the first after the state]")
+@click.option("--row", type=click.IntRange(0), default=0, show_default=True, help="Of packed files: the first row.")
+@click.option(
+    "--shards", multiple=True, type=shard_path, help="Of a state: its shards, paths or globs, or mixture file."
+)
+@click.option("--drop", metavar=ROW_LIST, help="Of a state: its row list.")
+@click.option("--tokenizer", type=tokenizer_path, help="Of a run: a tokenizer.json, its folder, or a hub name.")
+@special_tokens_option
+@sample_option
+@click.option("--set", "settings", multiple=True, help="Of shards: an argument of PackedDataset.")
+def view(
+    path: Path,
+    output: Path,
+    rows: int,
+    measured_rows: int,
+    step: int | None,
+    row: int,
+    shards: tuple[str, ...],
+    drop: str | None,
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
+    settings: tuple[str, ...],
+) -> None:
+    """Draw rows, their tokens and figures as a page.
+
+    PATH is the shards or the mixture file of a run, a saved state, a folder of packed files, or a quarantine file. The
+    page is one file that needs neither a server nor the network.
+
+    \b
+    Examples:
+      gristmill view 'red_pajama/*/*.gz' --tokenizer tokenizer.json --set text_field=raw_content --output page.html
+      gristmill view chats.jsonl --sample chat --tokenizer model --output page.html
+      gristmill view mixture.toml --step 1000 --output page.html
+      gristmill view state.json --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json --output page.html
+      gristmill view packed --row 100 --output page.html
+      gristmill view quarantine.jsonl --output page.html
+    """
+    with importing():
+        from gristmill._files import overview
+        from gristmill._inspect import contents, mixtures
+        from gristmill._inspect.locate import run_of
+        from gristmill._view import page, pages
+
+    measures = {"rows": rows, "measured": measured_rows}
+    if (file := mixture_files.find([str(path)])) is not None:
+        if shards or drop or sample:
+            raise click.UsageError("--shards, --drop and --sample do not go with a mixture file, which has its own")
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        file = mixture_files.with_options(file, own)
+        arguments = runs.parse_settings(settings)
+        run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), arguments))
+        made = pages.of_run(run, title=f"Mixture {path.name}", step=step, **measures)
+    elif overview.is_packed(path):
+        encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
+        made = pages.of_packed(path, encoder, start=row, **measures)
+    elif pages.is_quarantine(path):
+        made = pages.of_quarantine(path)
+    elif tokenizer is None and not shards:
+        if contents.saved_state(path) is None:
+            raise click.UsageError("shards need --tokenizer")
+        made = pages.of_state(path)
+    else:
+        if tokenizer is None and mixture_files.find(shards) is None:
+            raise click.UsageError("--shards needs --tokenizer")
+        with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings) as run:
+            made = pages.of_run(run, title=str(path), step=step, **measures)
+    page.write(made, output)
+    click.echo(f"{output}: {output.stat().st_size:,} bytes")

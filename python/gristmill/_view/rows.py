@@ -1,0 +1,153 @@
+"""The rows that a page shows: their tokens, segments and images, out of the arrays of a batch."""
+
+import itertools
+from collections.abc import Iterable, Mapping, Sequence
+from dataclasses import dataclass, field
+from typing import Any
+
+import numpy as np
+import numpy.typing as npt
+
+from gristmill import _core
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.spelling import spelling
+from gristmill._view import pictures
+
+Arrays = Mapping[str, npt.NDArray[Any]]
+# Of labels that are not trained on.
+_IGNORED = -100
+
+
+@dataclass(frozen=True)
+class Segment:
+    """Neighbouring tokens of a row that are of one document.
+
+    Attributes:
+      start: the index in the row of its first token.
+      length: how many tokens it has.
+      place: where the text comes from: `shard`, `record` and `offset`, the number of the record's token that it begins
+        with; empty if the row does not say.
+    """
+
+    start: int
+    length: int
+    place: Mapping[str, Any]
+
+
+@dataclass(frozen=True)
+class Row:
+    """A row.
+
+    Attributes:
+      name: its step and number, for people.
+      tokens: the ids of its elements, padding included.
+      trained: for each token, whether a model is trained to predict it; None if the arrays do not say.
+      positions: for each token, its position; None if there are none.
+      segments: in order.
+      source: of a mixture, the name of the row's source.
+      images: for each image, its index in the row and its picture.
+      origins: for each token, the message and the part of it that it comes from; empty if that is not known.
+    """
+
+    name: str
+    tokens: list[int]
+    trained: list[bool] | None
+    positions: list[int] | None
+    segments: list[Segment]
+    source: str | None = None
+    images: list[tuple[int, pictures.Picture]] = field(default_factory=list)
+    origins: list[str] = field(default_factory=list)
+
+    @property
+    def length(self) -> int:
+        """How many tokens it has, without padding."""
+        return sum(segment.length for segment in self.segments)
+
+
+def row_of(
+    name: str,
+    arrays: Arrays,
+    fields: Sequence[_core.Field],
+    *,
+    shards: Sequence[str] = (),
+    sources: Sequence[str] = (),
+    image_model: "_core.ImageModel | None" = None,
+) -> Row:
+    """The row in some arrays.
+
+    Args:
+      name: its name.
+      arrays: each without an axis of rows.
+      fields: what the arrays hold.
+      shards: by the numbers of `provenance`, the names of the shards.
+      sources: by the numbers of `source`, the names of the sources.
+      image_model: of images as patches, their model.
+    """
+    by_content: dict[str, npt.NDArray[Any]] = {}
+    for own in fields:
+        if own.name in arrays:
+            by_content.setdefault(own.content, arrays[own.name])
+    tokens = by_content["token"]
+    positions = by_content.get("position")
+    if positions is None and "rotary_position" in by_content:
+        positions = by_content["rotary_position"][0]
+    provenance = by_content.get("provenance")
+    number = int(by_content["source"]) if "source" in by_content else -1
+    return Row(
+        name,
+        tokens.tolist(),
+        _trained(by_content),
+        None if positions is None else positions.tolist(),
+        _segments(by_content) if provenance is None else _located(by_content, provenance, shards),
+        sources[number] if 0 <= number < len(sources) else None,
+        pictures.of_row(by_content, image_model),
+    )
+
+
+def spellings(encoder: Encoder | None, rows: Iterable[Row]) -> dict[int, str]:
+    """The text of each token of some rows; of a part of a character, its spelling in the vocabulary."""
+    ids = {token for row in rows for token in row.tokens if token >= 0}
+    return {} if encoder is None else {token: spelling(encoder, token) for token in sorted(ids)}
+
+
+def _trained(by_content: Arrays) -> list[bool] | None:
+    """For each token, whether it is predicted: by its own mark, or by the target of the token before it."""
+    if "trained" in by_content:
+        trained = by_content["trained"] != 0
+    elif "label" in by_content:
+        trained = by_content["label"] != _IGNORED
+    elif "target_segment" in by_content:
+        trained = np.concatenate([[False], by_content["target_segment"][:-1] != 0])
+    else:
+        return None
+    found: list[bool] = trained.tolist()
+    return found
+
+
+def _is_token(by_content: Arrays) -> npt.NDArray[np.bool_]:
+    marks = by_content.get("segment", by_content.get("mask"))
+    return np.ones(len(by_content["token"]), np.bool_) if marks is None else marks != 0
+
+
+def _segments(by_content: Arrays) -> list[Segment]:
+    """The segments by their numbers; without these, by positions that begin again."""
+    is_token = _is_token(by_content)
+    numbers = by_content.get("segment")
+    if numbers is None:
+        positions = by_content.get("position")
+        begins = np.zeros(len(is_token), np.int64) if positions is None else positions == 0
+        numbers = np.where(is_token, 1 + np.cumsum(begins), 0)
+    borders = [0, *(np.flatnonzero(np.diff(numbers)) + 1).tolist(), len(numbers)]
+    pairs = itertools.pairwise(borders)
+    return [Segment(start, end - start, {}) for start, end in pairs if is_token[start]]
+
+
+def _located(by_content: Arrays, provenance: npt.NDArray[Any], shards: Sequence[str]) -> list[Segment]:
+    """The segments that the row's provenance lists."""
+    start, found = int(np.argmax(_is_token(by_content))), []
+    for shard, record, offset, length in provenance.tolist():
+        if not length:
+            break
+        found.append(Segment(start, length, {"shard": shards[shard], "record": record, "offset": offset}))
+        start += length
+    return found

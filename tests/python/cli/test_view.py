@@ -1,0 +1,306 @@
+"""`gristmill view`: what its page holds, compared with the arrays of the dataset, and what a browser makes of it."""
+
+import base64
+import io
+import json
+from html.parser import HTMLParser
+
+import numpy as np
+import pytest
+from PIL import Image
+
+import browser
+import gristmill as gm
+from chat_models import write_chatml, write_vision
+from command_line import fails, shard_of
+from gristmill._cli import main
+from gristmill._inspect.locate import run_of
+from gristmill._view import page, pages
+from helpers import tar_of
+from images import captions, image
+
+HOSTILE = (
+    "</script><script>document.title = 'run'</script><img src=x onerror=\"document.title = 'run'\">&amp;\u202e\u0007"
+)
+
+TEXT = {"text_field": "raw_content"}
+SET_TEXT = ("--set", "text_field=raw_content")
+
+
+class Parsed(HTMLParser):
+    """The elements of a page, its data, and its text outside of scripts and styles."""
+
+    def __init__(self, text):
+        super().__init__()
+        self.elements, self.text, self._inside, self._data = [], "", [], ""
+        self.feed(text)
+        self.data = json.loads(self._data)
+
+    def handle_starttag(self, tag, attributes):
+        self.elements.append((tag, dict(attributes)))
+        self._inside.append((tag, dict(attributes)))
+
+    def handle_endtag(self, tag):
+        while self._inside and self._inside.pop()[0] != tag:
+            pass
+
+    def handle_data(self, data):
+        tag, attributes = self._inside[-1] if self._inside else ("", {})
+        if attributes.get("id") == "data":
+            self._data += data
+        elif tag not in ("script", "style"):
+            self.text += data
+
+    def named(self, tag):
+        return [attributes for name, attributes in self.elements if name == tag]
+
+
+def viewed(path, *arguments):
+    output = path / "page.html"
+    assert main.run(["view", *map(str, arguments), "--output", str(output)]) == 0
+    return Parsed(output.read_text("utf-8"))
+
+
+def page_of(dataset, **options):
+    return Parsed(
+        pages.of_run(run_of(dataset), title="a run", **{"step": None, "rows": 4, "measured": 4, **options}).html()
+    )
+
+
+@pytest.mark.parametrize("layout", ["maxtext", "grain", "hf"])
+@pytest.mark.parametrize("batch_size", [None, 8])
+def test_page_holds_the_rows_of_the_stream(layout, batch_size, shards, encoder, tokenizer_file, tmp_path):
+    options = {**TEXT, "sequence_length": 64, "lanes": 4, "layout": layout, "packing": "best_fit"}
+    settings = [f"--set={name}={value}" for name, value in options.items()]
+    settings += [] if batch_size is None else [f"--set=batch_size={batch_size}"]
+    found = viewed(tmp_path, shards, "--tokenizer", tokenizer_file, *settings, "--rows", "20", "--step", "1").data
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, batch_size=batch_size, provenance=True, **options)
+    rows = [row for element in dataset for row in (rows_of(element) if batch_size else [element])]
+    per_step = batch_size or 4
+    ids, marks, positions = {
+        "maxtext": ("inputs", "inputs_segmentation", "inputs_position"),
+        "grain": ("tokens", "tokens_segment_ids", "tokens_positions"),
+        "hf": ("input_ids", "attention_mask", "position_ids"),
+    }[layout]
+    assert [row["name"] for row in found["rows"][:2]] == ["step 1, row 0", "step 1, row 1"]
+    for row, expected in zip(found["rows"], rows[per_step : per_step + 20], strict=True):
+        assert row["tokens"] == expected[ids].tolist()
+        assert row["positions"] == expected[positions].tolist()
+        lengths = [length for _, _, _, length in expected["provenance"].tolist() if length]
+        assert [length for _, length, _ in row["segments"]][: len(lengths)] == lengths
+        assert sum(length for _, length, _ in row["segments"]) == (expected[marks] != 0).sum()
+        for start, length, place in row["segments"]:
+            text = encoder.decode(row["tokens"][start : start + length])
+            assert "".join(found["texts"][str(token)] for token in row["tokens"][start : start + length]) == text
+            assert "record" in place
+
+
+def rows_of(batch):
+    return [dict(zip(batch, arrays, strict=True)) for arrays in zip(*batch.values(), strict=True)]
+
+
+def test_trained_tokens_are_those_of_the_mask(tmp_path):
+    model = write_chatml(tmp_path / "model")
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
+    shard = shard_of(tmp_path, *[json.dumps({"messages": messages})] * 8)
+    for layout in ("maxtext", "grain", "hf"):
+        found = viewed(
+            tmp_path, shard, "--tokenizer", model, "--sample", "chat", "--set", "sequence_length=64",
+            "--set", "lanes=1", "--set", "packing=pad", "--set", f"layout={layout}",
+        ).data  # fmt: skip
+        row = found["rows"][0]
+        trained = [token for token, mark in zip(row["tokens"], row["trained"], strict=True) if mark == "1"]
+        assert "".join(found["texts"][str(token)] for token in trained) == "Good day<|im_end|>"
+
+
+def test_tokens_of_a_conversation_name_their_message(tmp_path):
+    model = write_chatml(tmp_path / "model")
+    messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
+    shard = shard_of(tmp_path, *["", json.dumps({"messages": messages})] * 3)
+    found = viewed(
+        tmp_path, shard, "--tokenizer", model, "--sample", "chat", "--set", "sequence_length=20",
+        "--set", "lanes=1", "--set", "truncation=split",
+    ).data  # fmt: skip
+    origins: dict[str, str] = {}
+    for row in found["rows"]:
+        for token, origin in zip(row["tokens"], row["origins"], strict=True):
+            name = found["origins"][origin] if origin >= 0 else "padding"
+            origins[name] = origins.get(name, "") + found["texts"][str(token)]
+    assert origins["user, message 0: content"] == "Hello" * 3
+    assert origins["assistant, message 1: content"] == "Good day" * 3
+    assert origins["assistant, message 1: role"] == "assistant" * 3
+    assert "<" not in origins.get("padding", "").replace("<|im_end|>", "")
+
+
+def test_hostile_text_stays_text(tmp_path, tokenizer_file):
+    shard = shard_of(tmp_path, json.dumps({"text": HOSTILE}), name=f"{'<b>'}.json.gz")
+    found = viewed(tmp_path, shard, "--tokenizer", tokenizer_file, "--set", "lanes=1", "--set", "sequence_length=256")
+    assert len(found.named("script")) == 2
+    assert not found.named("img")
+    assert not found.named("b")
+    assert HOSTILE in found.text
+    assert found.named("meta")[1]["content"].startswith("default-src 'none'")
+
+
+def test_page_asks_the_network_for_nothing(shards, tmp_path, tokenizer_file):
+    found = viewed(
+        tmp_path, shards, "--tokenizer", tokenizer_file, *SET_TEXT, "--set", "sequence_length=64", "--set", "lanes=1"
+    )
+    addresses = [value for _, own in found.elements for name, value in own.items() if name in ("src", "href")]
+    assert all(address.startswith("data:") for address in addresses)
+
+
+def test_each_chart_has_its_table(shards, tmp_path, encoder):
+    found = page_of(
+        gm.PackedDataset(shards, tokenizer=encoder, **TEXT, sequence_length=64, lanes=2), measured=500, rows=2
+    )
+    assert len(found.named("svg")) == len(found.named("figure")) >= 4
+    assert all(own["aria-hidden"] == "true" for own in found.named("svg"))
+    assert len(found.data["rows"]) == 2
+    assert "Lengths of segments, of 500 rows" in found.text
+
+
+def test_rows_after_a_state(shards, tmp_path, encoder, tokenizer_file):
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, **TEXT, sequence_length=64, lanes=2, batch_size=4)
+    with iter(dataset) as iterator:
+        next(iterator)
+        state = iterator.get_state()
+        expected = next(iterator)["inputs"]
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(state))
+    found = viewed(tmp_path, path, "--shards", shards, "--tokenizer", tokenizer_file, "--rows", "4").data
+    assert [row["tokens"] for row in found["rows"]] == expected.tolist()
+    assert found["rows"][0]["name"] == "step 1, row 0"
+    alone = viewed(tmp_path, path)
+    assert alone.data["rows"] == []
+    assert "Cursors of the lanes" in alone.text
+
+
+def test_rows_of_a_mixture_name_their_source(shards, tmp_path, tokenizer_file):
+    file = tmp_path / "mixture.toml"
+    file.write_text(
+        f"tokenizer = {json.dumps(str(tokenizer_file))}\nsequence_length = 64\nbatch_size = 4\nlanes = 2\n"
+        + "".join(
+            f'[sources.{name}]\nshards = {json.dumps(shards)}\ntext_field = "raw_content"\nweight = 1\n'
+            for name in ("one", "two")
+        )
+    )
+    found = viewed(tmp_path, file)
+    assert "source one" in found.text
+    assert "source two" in found.text
+    assert "50.000%" in found.text
+
+
+def test_packed_rows(pack, tmp_path, tokenizer_file):
+    folder = tmp_path / "packed"
+    pack(folder)
+    rows = gm.PackedRows(folder)
+    found = viewed(tmp_path, folder, "--row", "3", "--rows", "2", "--tokenizer", tokenizer_file).data
+    assert [row["name"] for row in found["rows"]] == ["row 3", "row 4"]
+    first = next(name for name in rows.fields if name in ("inputs", "tokens", "input_ids"))
+    assert [row["tokens"] for row in found["rows"]] == [rows[3][first].tolist(), rows[4][first].tolist()]
+
+
+def test_quarantine_file(tmp_path, encoder):
+    lines = [json.dumps({"text": "good"}), "not JSON", json.dumps({"text": 3})]
+    shard, listed = shard_of(tmp_path, *lines), tmp_path / "quarantine.jsonl"
+    options = {"on_error": "quarantine", "max_error_rate": 1.0, "quarantine_file": listed}
+    with iter(gm.PackedDataset(shard, tokenizer=encoder, sequence_length=64, lanes=1, **options)) as iterator:
+        list(iterator)
+    found = viewed(tmp_path, listed)
+    assert "2 entries" in found.text
+    for entry in map(json.loads, listed.read_text().splitlines()):
+        assert entry["reason"] in found.text
+    listed.write_text(listed.read_text() + "other\n")
+    assert main.run(["view", str(listed), "--output", str(tmp_path / "page.html")]) == 1
+
+
+@pytest.mark.parametrize(
+    "model",
+    [
+        gm.ImageModel("gemma3", size=(8, 12), tokens=4),
+        gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=1 << 20),
+    ],
+    ids=["one size", "patches"],
+)
+def test_images_are_those_of_the_batch(model, tmp_path):
+    tokenizer = write_vision(tmp_path / "model")
+    size = (12, 8) if model.size else (48, 24)  # that of the model, or one that it leaves as it is
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of([(f"{number}", {"png": image(*size, number), "txt": b"a caption"}) for number in range(2)]))
+    sample = gm.ImageText(model, text=gm.Text("txt"), max_images=4, max_patches=None if model.size else 512)
+    options = {"packing": "best_fit", "sequence_length": 256, "lanes": 1, "eos": False}
+    found = page_of(gm.PackedDataset(path, tokenizer=tokenizer, sample=sample, **options))
+    urls = [own["src"].removeprefix("data:image/png;base64,") for own in found.named("img")]
+    shown = [np.asarray(Image.open(io.BytesIO(base64.b64decode(url)))) for url in urls]
+    expected = [np.asarray(Image.open(io.BytesIO(image(*size, number)))) for number in range(2)]
+    assert sorted(own.tobytes() for own in shown) == sorted(own.tobytes() for own in expected)
+
+
+def test_float_pixels_and_large_images_are_drawn(tmp_path):
+    tokenizer = write_vision(tmp_path / "model")
+    path = tmp_path / "a.tar"
+    path.write_bytes(tar_of(captions(9)))
+    model = gm.ImageModel("gemma3", size=(600, 300), tokens=4)
+    sample = gm.ImageText(model, text=gm.Text("txt"), max_images=4, images="float32")
+    found = page_of(
+        gm.PackedDataset(path, tokenizer=tokenizer, sample=sample, packing="pad", sequence_length=256, lanes=1)
+    )
+    assert found.named("img")
+    for own in found.named("img"):
+        shown = Image.open(io.BytesIO(base64.b64decode(own["src"].removeprefix("data:image/png;base64,"))))
+        assert shown.size == (100, 200)
+
+
+def test_wrong_usage_is_named(shards, tmp_path, tokenizer_file, capsys):
+    output = ["--output", tmp_path / "page.html"]
+    assert main.run(["view", shards, *map(str, output)]) == 2
+    assert "shards need --tokenizer" in capsys.readouterr().err
+    line = fails(capsys, "view", shards, "--tokenizer", tokenizer_file, *SET_TEXT, "--step", "100000", *output, code=2)
+    assert "there is no step 100000" in line
+    line = fails(capsys, "view", tokenizer_file.parent / "none", "--tokenizer", tokenizer_file, *output)
+    assert "none" in line
+    assert not (tmp_path / "page.html").exists()
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.find() is None, reason="there is no Chromium on the path")
+def test_a_browser_shows_tokens_and_follows_keys(shards, tmp_path, tokenizer_file):
+    shard = shard_of(tmp_path, json.dumps({"text": HOSTILE}))
+    viewed(tmp_path, shard, "--tokenizer", tokenizer_file, "--set", "lanes=1", "--set", "sequence_length=64")
+    with browser.Browser(tmp_path / "page.html") as tab:
+        tab.press("Tab")
+        tab.press("Enter")
+        shown = tab.evaluate("document.querySelector('#tokens div').textContent")
+        assert shown.startswith("</script><script>")
+        assert tab.evaluate("document.title") == str(shard)
+    viewed(
+        tmp_path, shards, "--tokenizer", tokenizer_file, *SET_TEXT, "--set", "lanes=2", "--set", "sequence_length=64"
+    )
+    with browser.Browser(tmp_path / "page.html") as tab:
+        title = "document.querySelector('#tokens h4').textContent"
+        tab.press("Tab")
+        assert tab.evaluate("document.activeElement.getAttribute('aria-label')").startswith("segment 1 of ")
+        tab.press("Enter")
+        assert tab.evaluate(title).startswith("step 0, row 0, tokens 0 to ")
+        for _ in range(2):
+            tab.press("ArrowDown")
+        assert tab.evaluate(title).startswith("step 1, row 0, tokens 0 to ")
+        tab.press("ArrowRight")
+        tab.press("ArrowLeft")
+        assert tab.evaluate(title).startswith("step 1, row 0, tokens 0 to ")
+        hint = tab.evaluate("document.querySelector('.token').title")
+        assert hint.startswith("token 0, id ")
+        names = {node["role"]["value"] for node in tab.call("Accessibility.getFullAXTree")["nodes"] if "role" in node}
+        assert {"heading", "button", "list", "complementary"} <= names
+        asked = [event for event in tab.events if event.get("method") == "Network.requestWillBeSent"]
+        assert {event["params"]["request"]["url"].split(":")[0] for event in asked} <= {"file", "data"}
+        assert not [
+            event for event in tab.events if event.get("method") in ("Log.entryAdded", "Runtime.exceptionThrown")
+        ]
+
+
+def test_page_without_rows_is_whole():
+    made = Parsed(page.Page("nothing", [("a", "<b>")]).html())
+    assert made.data == {"rows": [], "origins": [], "texts": {}}
+    assert "<b>" in made.text
