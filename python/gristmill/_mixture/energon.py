@@ -1,10 +1,10 @@
 """The sources of a metadataset of Megatron-Energon: a YAML file that blends prepared folders.
 
 splits:
-train:
-blend:
-- {weight: 5, path: ./captions}
-- {weight: 2, path: ./chats, subset: {range: [0%, 75%]}}
+  train:
+    blend:
+      - {weight: 5, path: ./captions}
+      - {weight: 2, path: ./chats, subset: {range: [0%, 75%]}}
 """
 
 import math
@@ -27,11 +27,26 @@ _MOST_NESTED = 16
 
 
 class Weighed(NamedTuple):
-    """A folder of a blend, and its weight next to the others."""
+    """A folder of a blend.
+
+    Attributes:
+      name: its name.
+      folder: the folder.
+      weight: its weight next to the others.
+      passes: how often an epoch of the blend has all of its samples.
+    """
 
     name: str
     folder: EnergonFolder
     weight: int
+    passes: int
+
+
+class _Part(NamedTuple):
+    folder: EnergonFolder
+    weight: Fraction
+    passes: int = 1
+    is_partial: bool = False
 
 
 def read(path: Pathish, split: str) -> list[Weighed]:
@@ -43,14 +58,14 @@ def read(path: Pathish, split: str) -> list[Weighed]:
     """
     file = Path(checks.path("path", path))
     found = [*_of_file(file, checks.text("split", split), Fraction(1), 0)]
-    scale = math.lcm(*(weight.denominator for _, weight in found))
-    whole = [int(weight * scale) for _, weight in found]
+    scale = math.lcm(*(part.weight.denominator for part in found))
+    whole = [int(part.weight * scale) for part in found]
     least = math.gcd(*whole)
     named: dict[str, Weighed] = {}
-    for (folder, _), weight in zip(found, whole, strict=True):
-        base = re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(folder.path)).name)[:40] or "folder"
-        name = next(name for name in _names(base) if name not in named)
-        named[name] = Weighed(name, folder, weight // least)
+    for part, weight in zip(found, whole, strict=True):
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(part.folder.path)).name)[:40] or "folder"
+        name = next(name for name in _names(f"{base}-part" if part.is_partial else base) if name not in named)
+        named[name] = Weighed(name, part.folder, weight // least, part.passes)
     return [*named.values()]
 
 
@@ -62,7 +77,7 @@ def _names(base: str) -> Iterator[str]:
         number += 1
 
 
-def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[tuple[EnergonFolder, Fraction]]:
+def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
     if depth > _MOST_NESTED:
         raise ArgumentError(f"{file}: expected at most {_MOST_NESTED} metadatasets inside of each other, found more")
     values, _ = syntax.read(file)
@@ -74,22 +89,24 @@ def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[t
     yield from _of_node(file, splits[split], split, weight, depth)
 
 
-def _of_node(
-    file: Path, node: Any, split: str, weight: Fraction, depth: int
-) -> Iterator[tuple[EnergonFolder, Fraction]]:
+def _of_node(file: Path, node: Any, split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
     if not isinstance(node, Mapping):
         raise ArgumentError(f"{file}: expected a path or a blend, found {type(node).__name__}")
-    kinds = node.keys() - {"weight", "split_part", "subset"} - _IGNORED
+    kinds = node.keys() - {"weight", "repetitions", "split_part", "subset"} - _IGNORED
     if kinds == {"blend"} and isinstance(node["blend"], list) and "subset" not in node:
-        weights = [_weight(file, item) for item in node["blend"]]
+        weights = [_number(file, item, "weight", "a blend") for item in node["blend"]]
         for item, share in zip(node["blend"], weights, strict=True):
             if share:
                 yield from _of_node(file, item, split, weight * share / sum(weights), depth)
+    elif kinds == {"blend_epochized"} and isinstance(node["blend_epochized"], list) and "subset" not in node:
+        yield from _epochized(file, node["blend_epochized"], split, weight, depth)
     elif kinds == {"path"}:
         path = file.parent / str(node["path"])
         part = str(node.get("split_part", split))
         if not syntax.is_mixture_file(path.name):
-            yield EnergonFolder(os.path.normpath(path), split=part, subset=_subset(file, node.get("subset"))), weight
+            yield _Part(
+                EnergonFolder(os.path.normpath(path), split=part, subset=_subset(file, node.get("subset"))), weight
+            )
         elif "subset" in node:
             raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
         else:
@@ -97,15 +114,35 @@ def _of_node(
     else:
         other = ", ".join(sorted(map(str, kinds - {"path", "blend"}))) or "nothing else"
         raise ArgumentError(
-            f"{file}: expected a path, or a blend with weights, found {other}: joins, auxiliary data, repetitions "
-            "(blend_epochized) and subsets of blends are not offered; name the folders as sources of a gm.Mixture"
+            f"{file}: expected a path, or a blend with weights or repetitions, found {other}: joins, auxiliary data "
+            "and subsets of blends are not offered; name the folders as sources of a gm.Mixture"
         )
 
 
-def _weight(file: Path, item: Any) -> Fraction:
-    value = item.get("weight", 1) if isinstance(item, Mapping) else None
+def _epochized(file: Path, items: list[Any], split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
+    """The folders of a blend whose epoch has each sample so often: weighed by the samples that they give to it."""
+    parts: list[_Part] = []
+    for item in items:
+        times = _number(file, item, "repetitions", "blend_epochized")
+        found = [*_of_node(file, item, split, Fraction(1), depth)]
+        if len(found) != 1 or found[0].passes != 1 or found[0].is_partial:
+            raise ArgumentError(f"{file}: repetitions of a blend are not offered: name them at its folders")
+        (folder,) = (part.folder for part in found)
+        whole, rest = divmod(math.floor(times * len(folder)), len(folder))
+        if whole:
+            parts.append(_Part(folder, Fraction(whole * len(folder)), whole))
+        if rest:
+            parts.append(_Part(folder.part(rest), Fraction(rest), is_partial=True))
+    total = sum(part.weight for part in parts)
+    if not total:
+        raise ArgumentError(f"{file}: expected repetitions that give a sample, found none in blend_epochized")
+    yield from (part._replace(weight=weight * part.weight / total) for part in parts)
+
+
+def _number(file: Path, item: Any, key: str, blend: str) -> Fraction:
+    value = item.get(key, 1) if isinstance(item, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
-        raise ArgumentError(f"{file}: expected a weight from 0 on in each item of a blend, found {value!r}")
+        raise ArgumentError(f"{file}: expected {key} from 0 on in each item of {blend}, found {value!r}")
     return Fraction(str(value))
 
 

@@ -145,22 +145,31 @@ class Mixture:
         draws at random; here the shares are exact. A source is named as its folder, `captions`, `captions-2` where
         that is taken. Subflavors are ignored.
 
+        Of `blend_epochized`, an epoch has `floor(repetitions * samples)` samples of each folder: each one as often as
+        the whole part says, and for the rest the first ones of each shard, a source of their own that is named
+        `captions-part`. The weights are these numbers. With `epochs=1` it is one epoch of the blend, exactly; without,
+        the shares are these.
+
         Args:
           path: the YAML file. Paths in it start from its folder.
           split: which of its splits; the split part of its folders, where the file does not name another one.
           weights_by: what the weights count, in Energon the samples.
           on_exhausted: what happens at the end of a source with finite `epochs`.
-          source: arguments of each `Source`, such as `sample=gm.ImageText(...)`.
+          source: arguments of each `Source`, such as `sample=gm.ImageText(...)`. `epochs` are those of the blend.
 
         Raises:
-          ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions
-            (`blend_epochized`), subsets of blends. Or as `EnergonFolder`.
+          ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions and
+            subsets of blends. Or as `EnergonFolder`.
           GristmillError: the file cannot be read.
           MissingExtraError: PyYAML is not installed.
         """
         from gristmill._mixture import energon
 
-        sources = {name: Source(folder, weight=weight, **source) for name, folder, weight in energon.read(path, split)}
+        epochs = checks.optional_integer("epochs", source.pop("epochs", None), 1, 2**32)
+        sources = {
+            name: Source(folder, weight=weight, epochs=epochs and epochs * passes, **source)
+            for name, folder, weight, passes in energon.read(path, split)
+        }
         return cls(sources, weights_by=weights_by, on_exhausted=on_exhausted)
 
     def __repr__(self) -> str:

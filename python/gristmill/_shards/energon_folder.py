@@ -1,5 +1,6 @@
 """`EnergonFolder`: a split of a folder that `energon prepare` made."""
 
+import copy
 import hashlib
 import json
 import os
@@ -83,6 +84,30 @@ class EnergonFolder:
     def left_out(self) -> "FolderRows | None":
         """The rows of its shards that are left out; None if there are none."""
         return FolderRows(self._left_out) if any(self._left_out) else None
+
+    def __len__(self) -> int:
+        """The number of its samples."""
+        return sum(self._sizes())
+
+    def part(self, count: int) -> "EnergonFolder":
+        """The same folder with only so many of its samples: of each shard its share, the first ones."""
+        total, before, rows, kept = len(self), 0, [], []
+        for path, left, size in zip(self.manifest.paths, self._left_out, self._sizes(), strict=True):
+            share = (before + size) * count // total - before * count // total
+            before += size
+            if share:
+                kept.append(path)
+                there = sorted({*range(len(left) + size)} - {*left})
+                rows.append(sorted([*left, *there[share:]]))
+        changed = copy.copy(self)
+        changed.manifest, changed._left_out = Manifest.find(kept), rows
+        return changed
+
+    def _sizes(self) -> list[int]:
+        """The number of samples of each shard of the manifest."""
+        root = os.path.normpath(self.path)
+        names = (os.path.relpath(os.path.normpath(path), root) for path in self.manifest.paths)
+        return [self._counts[name] - len(left) for name, left in zip(names, self._left_out, strict=True)]
 
     def __repr__(self) -> str:
         return f"<EnergonFolder {self.path!r}, split {self.split!r}: {counted(len(self.manifest), 'shard')}>"

@@ -174,16 +174,71 @@ def test_metadatasets_are_mixtures(folder, tokenizer, tmp_path):
         assert (sum(1 for _ in iterator), iterator.stats()["filtered"]) == (3, 1)
 
 
+@pytest.mark.parametrize("lanes", [1, 2])
+@pytest.mark.parametrize("epochs", [1, 2])
+def test_epochs_of_a_blend_have_exactly_the_repetitions(folder, tokenizer, tmp_path, lanes, epochs):
+    split(folder, exclude=("left.tar", "train/a_00.tar/0002"))
+    here = f"./{folder.name}"
+    times = [(1.5, {}), (2, {"subset": {"range": [3, 9]}}), (0.75, {}), (0, {})]
+    blend = [{"repetitions": share, "path": here, **more} for share, more in times]
+    path = metadataset(tmp_path.parent / "epochs.yaml", train={"blend_epochized": blend})
+    mixture = gm.Mixture.from_energon(path, sample=gm.ImageText(MODEL), epochs=epochs)
+    name = folder.name
+    # 14 samples without the excluded one; 6 of the subset.
+    counts = {name: 14, f"{name}-part": 7, f"{name}-2": 12, f"{name}-part-2": 10}
+    assert {name: source.weight for name, source in mixture.sources.items()} == counts
+    assert [source.arguments["epochs"] for source in mixture.sources.values()] == [epochs, epochs, 2 * epochs, epochs]
+    assert len(gm.EnergonFolder(folder)) == 14
+    dataset = gm.PackedDataset(
+        mixture, tokenizer=tokenizer, packing="pad", sequence_length=128, lanes=lanes, batch_size=2, eos=False,
+        source_arrays=True, provenance=True,
+    )  # fmt: skip
+    with iter(dataset) as iterator:
+        rows = [
+            (int(source), tuple(entry[0, :2].tolist()))
+            for batch in iterator
+            for source, entry in zip(batch["source"], batch["provenance"], strict=True)
+            if source >= 0
+        ]
+        sources = iterator.stats()["sources"]
+    assert {name: found["documents"] for name, found in sources.items()} == {
+        name: epochs * count for name, count in counts.items()
+    }
+    times_of = [{rows.count(row) for row in rows if row[0] == source} for source in range(4)]
+    assert times_of == [{epochs}, {epochs}, {2 * epochs}, {epochs}]
+    if lanes == epochs == 1:
+        order = [source for source, _ in rows]
+        for length in range(len(order)):
+            for source, count in enumerate(counts.values()):
+                assert abs(order[:length].count(source) - length * count / 43) <= 1.5
+    assert_resumes(dataset, 5)
+
+
+def test_endless_epochs_of_a_blend_inside_of_a_blend(folder, tmp_path):
+    here = f"./{folder.name}"
+    inner = {"blend_epochized": [{"repetitions": 2, "path": here, "split_part": "val"}, {"path": here}]}
+    path = metadataset(tmp_path.parent / "inner.yaml", train={"blend": [inner, {"weight": 2, "path": here}]})
+    mixture = gm.Mixture.from_energon(path)
+    # A third of the weight is divided as 8 to 15.
+    assert [source.weight for source in mixture.sources.values()] == [8, 15, 46]
+    assert [source.arguments["epochs"] for source in mixture.sources.values()] == [None] * 3
+
+
 def test_metadatasets_that_are_not_offered_are_refused(folder):
     here = f"./{folder.name}"
     path = folder.parent / "odd.yaml"
     for split, match in [
         ({"join": []}, "found join: joins, auxiliary data"),
-        ({"blend_epochized": [{"repetitions": 2, "path": here}]}, "found blend_epochized"),
+        (
+            {"blend_epochized": [{"repetitions": -1, "path": here}]},
+            "expected repetitions from 0 on in each item of blend",
+        ),
+        ({"blend_epochized": [{"repetitions": 0.05, "path": here}]}, "expected repetitions that give a sample"),
+        ({"blend_epochized": [{"blend": [{"path": here}, {"path": here}]}]}, "repetitions of a blend are not offered"),
         ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "subsets of blends are not offered"),
         ({"path": "odd.yaml", "subset": {"range": [0, 1]}}, "a subset of another metadataset is not offered"),
         ({"path": "odd.yaml"}, "at most 16 metadatasets inside of each other"),
-        ({"blend": [{"weight": -1, "path": here}]}, "expected a weight from 0 on"),
+        ({"blend": [{"weight": -1, "path": here}]}, "expected weight from 0 on"),
         ({"path": here, "subset": {"range": ["x", 1]}}, "expected a number, a percentage or end"),
         ([], "expected a path or a blend, found list"),
     ]:
