@@ -236,6 +236,11 @@ def _check_options(kind: str, shards: tuple[str, ...], only: tuple[str, ...], *,
     Raises:
       UsageError: two do not.
     """
+    if kind == "image_text":
+        raise click.UsageError(
+            "--sample image_text: the contenders read text: `python benches/images.py` compares images, and a mixture "
+            "file the sources of a run"
+        )
     if formats and only:
         raise click.UsageError("--formats adds contenders, and --only names them: use one of these options")
     if options.is_given("text_field") and not shards:

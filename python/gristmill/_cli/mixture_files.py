@@ -83,7 +83,8 @@ def config(file: MixtureFile, dataset: "PackedDataset") -> str:
 
     spec = spec_of(dataset)
     # A conversation has no EOS and BOS of its own.
-    plain = next((own for own in spec.sources if not hasattr(own.source.input.sample, "chat_template")), spec)
+    samples = ((own, own.source.input.sample) for own in spec.sources)
+    plain = next((own for own, of in samples if not hasattr(getattr(of, "chat", None) or of, "chat_template")), spec)
     groups = (plain.tokenizing, spec.rows, spec.order, spec.source.faults, spec.running)
     values = {name: value for group in groups for name, value in vars(group).items()}
     values |= {name: False for name in ("eos", "bos", "provenance") if values[name] in (None, 0)}

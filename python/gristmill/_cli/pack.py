@@ -9,7 +9,7 @@ import click
 from gristmill._cli import mixture_files, options
 from gristmill._cli.options import as_json_option
 from gristmill._files.formats import FORMATS
-from gristmill._files.schema import Source
+from gristmill._files.schema import IMAGES_NOT_WRITTEN, Source
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample import named
 from gristmill._shards.listing import from_folder
@@ -107,6 +107,8 @@ def _of_shards(
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer'.")
     words = named.parse(sample)
+    if words is not None and words["kind"] == "image_text":
+        raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
     if words is not None and words["kind"] == "chat" and not options.is_given("eos"):
         arguments["eos"] = None  # A conversation has no EOS token but those of its template.
     return _Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)

@@ -36,12 +36,12 @@ def opened(
     Raises:
       GristmillError: the options do not match.
     """
-    from gristmill._inspect import contents, mixtures
+    from gristmill._inspect import contents, mixtures, prepared_folder
     from gristmill._inspect.locate import run_from_start, run_from_state, run_of
 
     arguments = parse_settings(settings)
     made = named.make(named.parse(sample))
-    state = contents.saved_state(path)
+    state = None if prepared_folder.is_one(path) else contents.saved_state(path)
     if (file := mixture_files.find(shards)) is not None:
         if state is None or arguments or sample or drop:
             raise ArgumentError(

@@ -14,7 +14,8 @@ from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.row_items import Unit
-from gristmill._files.schema import COUNTED, Counts, Index, Items, Packing, Part, Source, total
+from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
+from gristmill._sample.plans import ImageTextPlan
 from gristmill._spec.fields import mark_field
 from gristmill._spec.spec import Spec
 from gristmill._state import states
@@ -64,6 +65,8 @@ def pack(
             "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
             "on_exhausted='stop' to end with the first of them)"
         )
+    if any(isinstance(spec.source.input.sample, ImageTextPlan) for spec in spec_of(dataset).sources):
+        raise ArgumentError(f"sample=: {IMAGES_NOT_WRITTEN}")
     if spec_of(dataset).running.equal_steps:
         raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
     make_folder(path)

@@ -7,6 +7,11 @@ from gristmill._shards.manifest import below_common_folder
 from gristmill._state.states import State
 from gristmill._tokenizer.options import SpecialTokensInText
 
+# Why rows of `ImageText` are refused.
+IMAGES_NOT_WRITTEN = (
+    "rows with images are not written to files, which would be many times as large as the images: train from the tars, "
+    "whose images are decoded when their row is packed"
+)
 # The most shards that a message names.
 _NAMED = 5
 

@@ -11,7 +11,7 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._files import overview
-from gristmill._inspect import prompt_states
+from gristmill._inspect import prepared_folder, prompt_states
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._sample.image_fields import guess, is_image
 from gristmill._shards import listing
@@ -57,19 +57,21 @@ def inspect(
 
     Args:
       path: a tokenizer.json or a folder with one, a shard, a state saved as JSON (gzipped or not), a checkpoint's
-        folder with those of all processes, or packed files.
+        folder with those of all processes, packed files, or a folder that Energon has prepared.
       records: number of records of a shard to read.
       max_document_bytes: longest accepted line of a shard, inflated.
       text: text for a tokenizer to encode.
 
     Returns:
-      A dict whose `kind` is "tokenizer", "shard", "state", "prompt state", "packed" or "megatron".
+      A dict whose `kind` is "tokenizer", "shard", "state", "prompt state", "packed", "megatron" or "energon".
 
     Raises:
       GristmillError: there is no such file, or it is damaged.
     """
     if overview.is_packed(path):
         return overview.inspect(path)
+    if prepared_folder.is_one(path):
+        return prepared_folder.inspect(path, max_document_bytes)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
         merged = read_merged(path)
         return prompt_states.inspect(path, merged) if is_of_prompts(merged) else _summary(path, merged)
@@ -109,6 +111,7 @@ def describe(found: dict[str, Any]) -> str:
         "shard": _describe_shard,
         "state": _describe_state,
         "prompt state": prompt_states.describe,
+        "energon": prepared_folder.describe,
     }
     return describers.get(found["kind"], overview.describe)(found)
 

@@ -11,8 +11,11 @@ from typing import Any, NamedTuple
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
+from gristmill._inspect import prepared_folder
 from gristmill._mixture.fingerprint import is_mixture
+from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Sample
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
@@ -38,14 +41,15 @@ def run_from_start(shards: str, arguments: Mapping[str, Any], encoder: Encoder) 
     """A run of shards, from its start.
 
     Args:
-      shards: path or glob.
+      shards: path or glob, or a folder that Energon has prepared, of which it is the split `train`.
       arguments: further ones of `PackedDataset`.
       encoder: the tokenizer.
 
     Raises:
       GristmillError: the arguments do not match.
     """
-    return run_of(_make_dataset([shards], encoder, arguments))
+    is_prepared = prepared_folder.is_one(Path(shards))
+    return run_of(_make_dataset(EnergonFolder(shards) if is_prepared else [shards], encoder, arguments))
 
 
 def run_from_state(
@@ -130,7 +134,8 @@ def describe(found: dict[str, Any]) -> str:
     )
     if not found["segments"]:
         return f"{summary}\n\nThe row is all padding: its lane has ended."
-    rows = [["in row", "shard", "record", "tokens", "text"]]
+    images = ["images"] if "images" in found["segments"][0] else []
+    rows = [["in row", "shard", "record", "tokens", *images, "text"]]
     for part in found["segments"]:
         start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
@@ -139,13 +144,15 @@ def describe(found: dict[str, Any]) -> str:
                 part["shard"],
                 f"{part['record']:,}",
                 f"{offset:,}-{offset + length - 1:,}",
+                *(f"{part[name]:,}" for name in images),
                 json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
             ]
         )
-    return f"{summary}\n\n{format_columns(rows, right=(0, 2, 3))}"
+    right = (0, 2, 3, 4) if images else (0, 2, 3)
+    return f"{summary}\n\n{format_columns(rows, right=right)}"
 
 
-def _make_dataset(shards: list[str], encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
+def _make_dataset(shards: list[str] | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
     if unknown := [name for name in arguments if name not in ARGUMENTS]:
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
@@ -231,6 +238,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
         source = {"source": list(dataset.sources)[number]}
     tokens = element[token_field(spec.fields)]
     pieces = dataset.pieces
+    plans = (own.source.input.sample for own in spec.sources)
+    image_tokens = {plan.image_token for plan in plans if isinstance(plan, ImageTextPlan)}
+    places = element["image_position"][element["image_masks"] > 0] if image_tokens else ()
     segments, start = [], first_token(element[mark_field(spec.fields)])
     first = start
     for shard, record, offset, length in element["provenance"].tolist():
@@ -243,7 +253,10 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
                 "shard": pieces[shard].name,
                 "record": record,
                 "offset": offset,
-                "text": dataset.encoder.decode(tokens[start : start + length]),
+                "text": dataset.encoder.decode(
+                    [token for token in tokens[start : start + length].tolist() if token not in image_tokens]
+                ),
+                **({"images": int(sum(start <= place < start + length for place in places))} if image_tokens else {}),
             }
         )
         start += length

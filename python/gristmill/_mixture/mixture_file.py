@@ -13,17 +13,19 @@ root. Packed folders hold it, too.
 
 import difflib
 import inspect
-from collections.abc import Iterable, Mapping
+from collections.abc import Collection, Iterable, Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
+from gristmill._images.model import ImageModel
 from gristmill._mixture import syntax
 from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture import Mixture, Source
 from gristmill._mixture.syntax import Keys
 from gristmill._sample import named
 from gristmill._sample.samples import FillInTheMiddle
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -136,6 +138,8 @@ def _source(name: str, values: Mapping[str, Any]) -> Source:
     try:
         if isinstance(sample := given.get("sample"), Mapping):
             given["sample"] = named.make(sample)
+        if isinstance(shards := given.get("shards"), Mapping):
+            given["shards"] = EnergonFolder(**shards)
         if isinstance(sidecars := given.get("sidecars"), Mapping):
             given["sidecars"] = {key: Sidecar(**own) for key, own in sidecars.items()}
         if isinstance(rows := given.get("drop"), Mapping):
@@ -153,7 +157,7 @@ def _absolute(folder: str, values: Any, keys: Keys, checker: "_Checker") -> dict
     checker.check(own, _parameters(Source), keys)
     if "shards" not in own:
         raise ArgumentError(f"{checker.place(keys)} has no shards: name a path, a glob, or a list of either")
-    own["shards"] = _patterns(folder, own["shards"])
+    own["shards"] = _shards(folder, own["shards"], keys, checker)
     if (sample := own.get("sample")) is not None:
         own["sample"] = named.resolved(_sample(sample, (*keys, "sample"), checker), folder)
     if (sidecars := own.get("sidecars")) is not None:
@@ -166,16 +170,33 @@ def _absolute(folder: str, values: Any, keys: Keys, checker: "_Checker") -> dict
     return own
 
 
-def _sample(value: Any, keys: Keys, checker: "_Checker") -> Mapping[str, Any]:
+def _sample(
+    value: Any, keys: Keys, checker: "_Checker", allowed: Collection[str] = named.KINDS.keys()
+) -> Mapping[str, Any]:
     values = checker.table(value, keys)
     kind = values.get("kind")
-    if not isinstance(kind, str) or kind not in named.KINDS:
-        kinds = ", ".join(map(repr, named.KINDS))
+    if not isinstance(kind, str) or kind not in allowed:
+        kinds = ", ".join(map(repr, allowed))
         raise ArgumentError(f"{checker.place(keys)}: expected a kind, one of {kinds}, found {kind!r}")
     checker.check(values, ["kind", *_parameters(named.KINDS[kind])], keys)
+    if kind == "image_text" and isinstance(text := values.get("text"), Mapping):
+        _sample(text, (*keys, "text"), checker, named.TEXTS)
+    if kind == "image_text" and isinstance(model := values.get("model"), Mapping):
+        checker.check(model, _parameters(ImageModel), (*keys, "model"))
     if (fim := values.get("fim")) is not None:
         checker.check(checker.table(fim, (*keys, "fim")), _parameters(FillInTheMiddle), (*keys, "fim"))
     return values
+
+
+def _shards(folder: str, given: Any, keys: Keys, checker: "_Checker") -> Any:
+    """Paths and globs from the root, or the arguments of an `EnergonFolder`."""
+    if not isinstance(given, Mapping):
+        return _patterns(folder, given)
+    place = (*keys, "shards")
+    checker.check(given, _parameters(EnergonFolder), place)
+    if not isinstance(path := given.get("path"), str) or not path:
+        raise ArgumentError(f"{checker.place(place)}: expected the path of a prepared folder, found {path!r}")
+    return {**given, "path": str(Path(folder, path).absolute())}
 
 
 def _patterns(folder: str, given: Any) -> Any:

@@ -8,17 +8,21 @@ from pathlib import Path
 from types import MappingProxyType
 from typing import Any, TypeVar
 
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, Sample, Text
+from gristmill._images.model import ImageModel
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Sample, Text
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
 Made = TypeVar("Made", bound=Sample)
 
-KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion]] = {
+KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion] | type[ImageText]] = {
     "text": Text,
     "chat": Chat,
     "completion": Completion,
+    "image_text": ImageText,
 }
+# The kinds of the text beside images.
+TEXTS = ("text", "chat")
 
 
 def parse(words: Iterable[str]) -> dict[str, Any] | None:
@@ -35,7 +39,7 @@ def parse(words: Iterable[str]) -> dict[str, Any] | None:
         return None
     if kind not in KINDS:
         raise ArgumentError(
-            f"sample={kind!r}: expected 'text', 'chat' or 'completion' first, then its arguments as name=value"
+            f"sample={kind!r}: expected {', '.join(map(repr, KINDS))} first, then its arguments as name=value"
         )
     return resolved(read_values(settings, lambda setting: f"sample={setting!r}", {"kind": kind}))
 
@@ -48,6 +52,8 @@ def resolved(named: Mapping[str, Any], folder: Pathish = "") -> dict[str, Any]:
     template = values.get("template")
     if isinstance(template, str) and "{%" not in template and "{{" not in template:
         values["template"] = str(Path(folder, template).absolute())
+    if isinstance(text := values.get("text"), Mapping):
+        values["text"] = resolved(text, folder)
     return values
 
 
@@ -105,9 +111,24 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
     try:
         if isinstance(fim := values.get("fim"), Mapping):
             values = {**values, "fim": FillInTheMiddle(**fim)}
+        if kind is ImageText:
+            values = _with_parts(values)
         return kind(**values)
     except TypeError as error:
         if isinstance(error, GristmillError):
             raise
         message = re.sub(r"(\w+)\.__init__\(\)", r"gm.\1", str(error))
         raise ArgumentError(f"{shown}: {message}") from None
+
+
+def _with_parts(values: Mapping[str, Any]) -> dict[str, Any]:
+    """The arguments of `ImageText` whose model and text are described by values."""
+    found = dict(values)
+    if isinstance(model := found.get("model"), Mapping):
+        found["model"] = ImageModel(**model)
+    if isinstance(text := found.get("text"), Mapping):
+        if text.get("kind") not in TEXTS:
+            kinds = " or ".join(map(repr, TEXTS))
+            raise ArgumentError(f"text={dict(text)!r}: expected a kind, {kinds}, found {text.get('kind')!r}")
+        found["text"] = make(text)
+    return found

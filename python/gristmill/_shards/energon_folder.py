@@ -20,6 +20,7 @@ from gristmill._util.text import counted, shortened
 from gristmill.errors import ArgumentError, MissingExtraError, MissingShardError
 
 _META = ".nv-meta"
+_SPLIT_FILES = ("split.yaml", "split.json")
 # The fields of Energon's samples that are images, a text or a conversation.
 _FIELDS = {
     "image": "images", "images": "images", "imgs": "images", "caption": "text", "text": "text",
@@ -56,7 +57,7 @@ class EnergonFolder:
         if not self._meta.is_dir():
             raise ArgumentError(f"path={shortened(path)}: expected a folder with {_META}, as `energon prepare` makes")
         self._counts: dict[str, int] = self._read("info", ".info.json", ".info.yaml")["shard_counts"]
-        splits = self._read("split", "split.yaml", "split.json")
+        splits = self._read("split", *_SPLIT_FILES)
         parts = splits.get("split_parts") or {}
         if split not in parts:
             raise ArgumentError(f"split={split!r}: expected one of {', '.join(map(repr, parts)) or 'none'}")
@@ -113,24 +114,7 @@ class EnergonFolder:
         return f"<EnergonFolder {self.path!r}, split {self.split!r}: {counted(len(self.manifest), 'shard')}>"
 
     def _read(self, what: str, *names: str, optional: bool = False) -> dict[str, Any]:
-        for name in names:
-            file = self._meta / name
-            if not file.is_file():
-                continue
-            if name.endswith(".json"):
-                found = json.loads(file.read_text(encoding="utf-8"))
-            else:
-                try:
-                    import yaml  # type: ignore[import-untyped]
-                except ImportError as error:
-                    raise MissingExtraError(f"{file} is YAML, which needs PyYAML: pip install pyyaml") from error
-                found = yaml.safe_load(file.read_text(encoding="utf-8"))
-            if not isinstance(found, Mapping):
-                raise ArgumentError(f"{file}: expected names and values, found {type(found).__name__}")
-            return dict(found)
-        if optional:
-            return {}
-        raise ArgumentError(f"path={shortened(self.path)}: expected {_META}/{names[0]}, the {what} of the folder")
+        return _read(self._meta, what, *names, optional=optional)
 
     def _kept(self, subset: Any) -> Iterator[tuple[str, range]]:
         """The shards of the subset, and which of their samples are in it."""
@@ -188,23 +172,54 @@ class FolderRows:
     key_path = None
 
     def __init__(self, rows: Sequence[Sequence[int]]) -> None:
-        self._rows = rows
+        self.rows = rows
 
     @property
     def fingerprint(self) -> str:
         """The value that a stream's fingerprint has of it."""
-        return hashlib.sha256(json.dumps(self._rows).encode()).hexdigest()[:16]
+        return hashlib.sha256(json.dumps(self.rows).encode()).hexdigest()[:16]
 
     @property
     def core(self) -> _core.RowList:
         """The list in memory."""
-        return _core.RowList.of_rows([list(rows) for rows in self._rows])
+        return _core.RowList.of_rows([list(rows) for rows in self.rows])
 
     def __eq__(self, other: object) -> bool:
         return isinstance(other, FolderRows) and self.fingerprint == other.fingerprint
 
     def __hash__(self) -> int:
         return hash(self.fingerprint)
+
+
+def splits_of(path: Pathish) -> list[str]:
+    """The names of the splits of a folder.
+
+    Raises:
+      GristmillError: it has no readable list of them.
+    """
+    return [*(_read(Path(checks.path("path", path)) / _META, "split", *_SPLIT_FILES).get("split_parts") or {})]
+
+
+def _read(meta: Path, what: str, *names: str, optional: bool = False) -> dict[str, Any]:
+    """The first of some files of a folder's metadata that exists."""
+    for name in names:
+        file = meta / name
+        if not file.is_file():
+            continue
+        if name.endswith(".json"):
+            found = json.loads(file.read_text(encoding="utf-8"))
+        else:
+            try:
+                import yaml  # type: ignore[import-untyped]
+            except ImportError as error:
+                raise MissingExtraError(f"{file} is YAML, which needs PyYAML: pip install pyyaml") from error
+            found = yaml.safe_load(file.read_text(encoding="utf-8"))
+        if not isinstance(found, Mapping):
+            raise ArgumentError(f"{file}: expected names and values, found {type(found).__name__}")
+        return dict(found)
+    if optional:
+        return {}
+    raise ArgumentError(f"path={shortened(str(meta.parent))}: expected {_META}/{names[0]}, the {what} of the folder")
 
 
 def _braces(text: str) -> list[str]:

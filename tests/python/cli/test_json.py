@@ -86,7 +86,7 @@ def test_inspect_mixture(tmp_path, shard_folder, tokenizer_file, capsys):
     path = write_mixture(tmp_path, shard_folder, tokenizer_file)
     assert_listed(run_json(capsys, "inspect", path), "A mixture")
     row = run_json(capsys, "inspect", path, "--row", "1")
-    assert assert_listed(row, "A row") == table("A row").keys()
+    assert assert_listed(row, "A row") == table("A row").keys() - {"segments[].images"}
 
 
 @pytest.mark.slow
