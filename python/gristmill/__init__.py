@@ -39,6 +39,7 @@ if TYPE_CHECKING:
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
     from gristmill._files.packed_rows import PackedRows
+    from gristmill._files.packing import pack
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
@@ -89,6 +90,7 @@ __all__ = [
     "global_batches",
     "image_size",
     "merge_states",
+    "pack",
 ]
 
 # Grain imports JAX, which takes most of a second: only the names that need them load them.
@@ -96,6 +98,7 @@ _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
     "PackedRows": "_files.packed_rows",
+    "pack": "_files.packing",
     "PromptDataset": "_prompts.dataset",
     "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",

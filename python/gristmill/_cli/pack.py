@@ -6,7 +6,7 @@ from typing import TYPE_CHECKING, Any
 
 import click
 
-from gristmill._cli import mixture_files, options
+from gristmill._cli import mixture_files, options, pack_units
 from gristmill._cli.options import as_json_option
 from gristmill._files.formats import FORMATS
 from gristmill._files.schema import IMAGES_NOT_WRITTEN, Source
@@ -29,7 +29,7 @@ DIFFERENT = 3
 
 
 @dataclass(frozen=True)
-class _Job:
+class Job:
     """What is packed, as the command line or a mixture file names it.
 
     Attributes:
@@ -103,7 +103,7 @@ def _of_shards(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     arguments: dict[str, Any],
-) -> _Job:
+) -> Job:
     if tokenizer is None:
         raise click.UsageError("Missing option '--tokenizer'.")
     words = named.parse(sample)
@@ -111,10 +111,10 @@ def _of_shards(
         raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
     if words is not None and words["kind"] == "chat" and not options.is_given("eos"):
         arguments["eos"] = None  # A conversation has no EOS token but those of its template.
-    return _Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
+    return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
 
 
-def _of_mixture(file: MixtureFile) -> _Job:
+def _of_mixture(file: MixtureFile) -> Job:
     arguments = {name: value for name, value in file.arguments.items() if name not in ("tokenizer", SPECIAL_TOKENS)}
     if arguments.get("batch_size") is None:
         raise ArgumentError(
@@ -122,10 +122,10 @@ def _of_mixture(file: MixtureFile) -> _Job:
             "pass --batch-size"
         )
     special = file.arguments.get(SPECIAL_TOKENS, "id")
-    return _Job(file.shards, mixture_files.tokenizer_of(file), special, arguments, file=file)
+    return Job(file.shards, mixture_files.tokenizer_of(file), special, arguments, file=file)
 
 
-def _check_format(file_format: str, job: _Job, fields: tuple[str, ...]) -> None:
+def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
     """Checks that whole documents are packed in a way in which they can be found in rows.
 
     Raises:
@@ -147,7 +147,7 @@ def _check_format(file_format: str, job: _Job, fields: tuple[str, ...]) -> None:
 
 
 @click.command()
-@click.argument("shards", nargs=-1, required=True, type=options.shard_path)
+@click.argument("shards", nargs=-1, type=options.shard_path)
 @click.option("--tokenizer", type=options.tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
 @click.option("--output", type=options.PathType(file_okay=False, path_type=Path), help="Folder to write.")
 @click.option(
@@ -167,6 +167,12 @@ def _check_format(file_format: str, job: _Job, fields: tuple[str, ...]) -> None:
 )
 @click.option("--field", "fields", multiple=True, help="Write only this field; may be repeated.  [default: all]")
 @click.option("--steps", type=click.IntRange(1), help="Pack only so many steps (global batches).  [default: all]")
+@click.option("--plan", is_flag=True, help="Only write the plan for packing in --units, on many machines.")
+@click.option("--units", type=click.IntRange(1), help="With --plan: how many units; they divide the lanes.")
+@click.option(
+    "--unit", metavar="NUMBER|auto", help="Pack one unit of the plan in --output; auto: a scheduler's number."
+)
+@click.option("--finish", is_flag=True, help="Check the units in --output, and write the index over them.")
 @mixture_files.print_config_option
 @options.special_tokens_option
 @options.sample_option
@@ -180,6 +186,10 @@ def pack(
     rows_per_file: int,
     fields: tuple[str, ...],
     steps: int | None,
+    plan: bool,
+    units: int | None,
+    unit: str | None,
+    finish: bool,
     print_config: bool,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
@@ -204,7 +214,17 @@ def pack(
         --sample chat --sample train_on=last
       gristmill pack mixture.toml --output packed --steps 1000
       gristmill pack mixture.toml --print-config
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --plan --units 256
+      gristmill pack --output packed --unit 17
+      gristmill pack --output packed --finish
     """
+    if unit is not None or finish:
+        pack_units.run(output, unit, arguments["threads"], is_end=finish, as_json=as_json)
+        return
+    if not shards:
+        raise click.UsageError("Missing argument 'SHARDS...'.")
+    if plan != (units is not None):
+        raise click.UsageError("--plan and --units go together: gristmill pack SHARDS --output FOLDER --plan --units N")
     file = mixture_files.find(shards)
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
@@ -227,12 +247,25 @@ def pack(
     encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
     if file is not None and print_config:
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
+    elif output is not None and units is not None:
+        chosen = {"file_format": file_format, "rows_per_file": rows_per_file, "fields": fields, "steps": steps}
+        pack_units.plan(job, encoder, output, units, chosen, as_json=as_json)
     elif output is not None:
         _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
 
 
+def check_fields(fields: tuple[str, ...], known: list[str]) -> None:
+    """Checks that all fields can be packed.
+
+    Raises:
+      UsageError: one cannot.
+    """
+    if unknown := [name for name in fields if name not in known]:
+        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
+
+
 def _pack(
-    job: _Job,
+    job: Job,
     encoder: "Encoder",
     output: Path,
     file_format: str,
@@ -261,8 +294,7 @@ def _pack(
     check_apart(output, file_format, job.shards, listed)
     dataset = job.dataset(encoder)
     known = packable_fields(spec_of(dataset))
-    if unknown := [name for name in fields if name not in known]:
-        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
+    check_fields(fields, known)
     if listed is not None:
         check_quarantine_name(listed, output)
         make_folder(output)

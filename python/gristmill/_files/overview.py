@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 
 from gristmill import _core
-from gristmill._files import folder, megatron
+from gristmill._files import folder, megatron, units
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec.fields import mark_field, token_field
@@ -25,7 +25,10 @@ def is_packed(path: Path) -> bool:
         return True
     index = (path if path.is_dir() else path.parent) / folder.INDEX
     is_own = path.is_dir() or path == index or folder.is_part(path)
-    return is_own and index.is_file() and folder.is_index(folder.read_index(index))
+    if not is_own or not index.is_file():
+        return False
+    found = folder.read_index(index)
+    return folder.is_index(found) or units.is_index(found)
 
 
 def inspect(path: Path) -> dict[str, Any]:
@@ -36,6 +39,9 @@ def inspect(path: Path) -> dict[str, Any]:
     """
     if path.suffix == ".idx":
         return _megatron(path)
+    whole = path if path.is_dir() else path.parent
+    if units.is_finished(whole):
+        return _units(whole)
     packed = folder.Folder.open(path)
     parts, index = packed.parts(), packed.index
     damaged = [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
@@ -63,6 +69,16 @@ def inspect(path: Path) -> dict[str, Any]:
 
 def describe(found: dict[str, Any]) -> str:
     """The result of `inspect` for people."""
+    if found["kind"] == "packed units":
+        return format_fields(
+            [
+                ("packed", f"{found['path']}, format {found['format']}, {counted(found['units'], 'unit')}"),
+                ("holds", holds(found, found["sequence_length"])),
+                ("of the source", of_the_source(found)),
+                ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
+                ("units", f"unit-00000 to unit-{found['units'] - 1:05}: inspect one to see its parts"),
+            ]
+        )
     first = found["first"]
     begins = [("begins with", " ".join(map(str, first["ids"])))] if first else []
     if first and first["text"] is not None:
@@ -157,6 +173,13 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     except TokenizerError:
         text = None  # the tokenizer has moved
     return {"ids": ids, "text": text}
+
+
+def _units(path: Path) -> dict[str, Any]:
+    index = folder.read_index(path / folder.INDEX)
+    names = ("format", "dtype", "fields", "sequence_length", "units", "parts")
+    described = {name: index[name] for name in names}
+    return {"kind": "packed units", "path": str(path), **described, **index["totals"]}
 
 
 def _megatron(path: Path) -> dict[str, Any]:

@@ -60,30 +60,14 @@ def pack(
         stay.
     """
     start = time.perf_counter()
-    if steps is None and not spec_of(dataset).ends:
-        raise ArgumentError(
-            "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
-            "on_exhausted='stop' to end with the first of them)"
-        )
-    if any(isinstance(spec.source.input.sample, ImageTextPlan) for spec in spec_of(dataset).sources):
-        raise ArgumentError(f"sample=: {IMAGES_NOT_WRITTEN}")
-    if spec_of(dataset).running.equal_steps:
-        raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
+    check_packable(dataset, steps)
     make_folder(path)
     with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
         check_free(path)  # before a lock is written there
         with locked(path):
             atomic_files.recover(path / INDEX)
-            described = {
-                "format": file_format,
-                **make_index(dataset, file_format, fields),
-                "rows_per_file": rows_per_file,
-                "fingerprint": dataset.fingerprint,
-                "ids": dataset.encoder.ids_fingerprint,
-                "source": source,
-                **({} if steps is None else {"steps": steps}),
-            }
-            folder = Folder.create(path, cast(Packing, described))
+            packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
+            folder = Folder.create(path, packing)
             parts = folder.parts(are_whole=True)
             folder.check_listed(parts)
             resumed = len(parts)
@@ -102,6 +86,44 @@ def pack(
         "seconds": seconds,
         "tokens_per_second": sum(part["tokens"] for part in parts[resumed:]) / seconds,
     }
+
+
+def check_packable(dataset: PackedDataset, steps: int | None) -> None:
+    """Checks that packing a dataset ends, writes each row once, and can write all of a row.
+
+    Raises:
+      ArgumentError: it does not.
+    """
+    if steps is None and not spec_of(dataset).ends:
+        raise ArgumentError(
+            "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
+            "on_exhausted='stop' to end with the first of them)"
+        )
+    if any(isinstance(spec.source.input.sample, ImageTextPlan) for spec in spec_of(dataset).sources):
+        raise ArgumentError(f"sample=: {IMAGES_NOT_WRITTEN}")
+    if spec_of(dataset).running.equal_steps:
+        raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
+
+
+def packing_of(
+    dataset: PackedDataset,
+    file_format: str,
+    rows_per_file: int,
+    source: Source,
+    fields: Sequence[str],
+    steps: int | None,
+) -> Packing:
+    """What the index says of the packing of a dataset; the arguments are those of `pack`."""
+    described = {
+        "format": file_format,
+        **make_index(dataset, file_format, fields),
+        "rows_per_file": rows_per_file,
+        "fingerprint": dataset.fingerprint,
+        "ids": dataset.encoder.ids_fingerprint,
+        "source": source,
+        **({} if steps is None else {"steps": steps}),
+    }
+    return cast(Packing, described)
 
 
 def make_folder(path: Path) -> None:

@@ -12,6 +12,7 @@ from typing import Any, SupportsIndex
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._files import units
 from gristmill._files.folder import Folder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.named_values import decode
@@ -26,8 +27,8 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
 
     `rows[i]` is a dict of int32 arrays `[sequence_length]`, one for each packed field. Of a folder in Megatron's format
     it is a document: `{"inputs": ids}`, int32 `[tokens]`, EOS included. Rows are in the order in which they were
-    packed; several folders, as hosts pack them with `--shard-index`, follow one another. Files are opened as they are
-    needed, and rows are read from disk at each access.
+    packed; several folders, as hosts pack them with `--shard-index`, and units follow one another. Files are opened as
+    they are needed, and rows are read from disk at each access.
 
     It can be pickled, and read by several threads.
 
@@ -51,7 +52,7 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         paths = [folder] if isinstance(folder, str | PathLike) else list(folder)
         if not paths:
             raise ArgumentError("folder=[]: expected at least one folder")
-        self._folders = [_opened(Path(path)) for path in paths]
+        self._folders = [_opened(own) for path in paths for own in units.folders_of(Path(path))]
         for other in self._folders[1:]:
             _check_alike(self._folders[0], other)
         self._parts = [(own, number) for own in self._folders for number in range(len(own.index["parts"]))]
@@ -99,7 +100,9 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
 
     def __repr__(self) -> str:
         # Grain compares it with that in a saved state: it names the rows, not where they are.
-        packed = ", ".join(own.index["fingerprint"] for own in self._folders)
+        folders = itertools.groupby(own.index["fingerprint"] for own in self._folders)
+        counts = ((fingerprint, len(list(alike))) for fingerprint, alike in folders)
+        packed = ", ".join(name if count == 1 else f"{name} in {count} folders" for name, count in counts)
         return f"PackedRows(rows={len(self)}, fields={list(self.fields)}, packed={packed!r})"
 
     def __reduce__(self) -> Any:

@@ -7,7 +7,9 @@ from gristmill._dataset.packed import PackedDataset
 from gristmill._files.schema import Source
 from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.mixture import Mixture
+from gristmill._sample import named
 from gristmill._shards.manifest import sizes_by_path
+from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import ArgumentError
 
 
@@ -15,6 +17,24 @@ def sizes_of(dataset: PackedDataset) -> dict[str, int]:
     """The size of each shard by its path, of all sources."""
     sources = list(dataset.sources.values()) or [dataset]
     return {path: size for source in sources for path, size in sizes_by_path(source.manifest).items()}
+
+
+def dataset_of(source: Source, **other: Any) -> PackedDataset:
+    """The dataset of a source.
+
+    Args:
+      source: the source.
+      other: arguments in place of the source's.
+
+    Raises:
+      GristmillError: see `PackedDataset` and `Encoder.from_file`.
+    """
+    special = source["special_tokens_in_text"]
+    encoder = Encoder.from_file(source["tokenizer"], config="ignore", special_tokens_in_text=special)
+    arguments = {**source["arguments"], **other}
+    if words := arguments.get("sample"):
+        arguments["sample"] = named.make(words)
+    return PackedDataset(shards_of(source, (), {}), tokenizer=encoder, **arguments)
 
 
 def shards_of(source: Source, moved: Sequence[str], other: dict[str, Any]) -> list[str] | Mixture:

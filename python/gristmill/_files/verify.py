@@ -9,6 +9,7 @@ import numpy as np
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._files import units
 from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, first_steps, make_index, make_unit, packing_spec, resume_after
 from gristmill._files.row_items import Unit
@@ -54,6 +55,11 @@ def verify(
     Raises:
       GristmillError: there is no packed folder, the source is another one, or there is no such part.
     """
+    if units.is_finished(path):
+        if only is not None:
+            raise ArgumentError(f"--part {only}: {path} has units: name the folder of one, such as unit-00000")
+        moved: dict[str, Any] = {"shards": shards, "drop": drop, "tokenizer": tokenizer, "threads": threads}
+        return _verify_units(path, moved)
     found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
     try:
         folder = Folder.open(path)
@@ -68,6 +74,21 @@ def verify(
     except DamagedError as error:
         difference = {"what": str(error)}
     return {**found, "equal": difference is None, "difference": difference}
+
+
+def _verify_units(path: Path, moved: dict[str, Any]) -> dict[str, Any]:
+    """Compares one unit after the other, up to the first difference."""
+    found: dict[str, Any] = {"folder": str(path), "complete": True, "parts": 0, "items": 0}
+    for folder in units.folders_of(path):
+        own = verify(folder, **moved)
+        found |= {
+            "complete": found["complete"] and own["complete"],
+            "parts": found["parts"] + own["parts"],
+            "items": found["items"] + own["items"],
+        }
+        if not own["equal"]:
+            return {**own, **found, "folder": str(folder)}
+    return {**found, "equal": True, "difference": None}
 
 
 def _source_dataset(

@@ -164,6 +164,15 @@ def test_pack_inspect_and_verify(tmp_path, pack, capsys):
     assert seen | assert_listed(found, "verify") == table("verify").keys()
 
 
+def test_units(tmp_path, packing, capsys):
+    folder = tmp_path / "packed"
+    assert_listed(run_json(capsys, *packing(folder, "--plan", "--units", 2)), "A plan")
+    for number in (0, 1):
+        assert_listed(run_json(capsys, "pack", "--output", folder, "--unit", number), "pack")
+    assert_listed(run_json(capsys, "pack", "--output", folder, "--finish"), "Finished units")
+    assert_listed(run_json(capsys, "inspect", folder), "Packed units")
+
+
 def test_inspect_megatron(tmp_path, pack, capsys):
     pack(tmp_path / "packed", "--format", "megatron")
     assert_listed(run_json(capsys, "inspect", tmp_path / "packed" / "part-00000.idx"), "A Megatron index")

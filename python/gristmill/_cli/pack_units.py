@@ -1,0 +1,132 @@
+"""`gristmill pack` in units: `--plan`, `--unit` and `--finish`."""
+
+from pathlib import Path
+from typing import TYPE_CHECKING, Any
+
+import click
+
+from gristmill._cli.options import is_given
+from gristmill._util.output import importing, notice, print_json
+from gristmill._util.text import counted, format_fields
+from gristmill.errors import ArgumentError
+
+if TYPE_CHECKING:
+    from gristmill._cli.pack import Job
+    from gristmill._dataset.packed import PackedDataset
+    from gristmill._tokenizer.encoder import Encoder
+
+# The options that go with a plan that is there; all others are in it.
+_OF_UNITS = frozenset({"output", "unit", "finish", "threads", "as_json"})
+# Lanes unless the options say how many: as many as there are shards, up to this.
+_MOST_LANES = 1024
+
+
+def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[str, Any], *, as_json: bool) -> None:
+    """Writes the plan, and prints what it says.
+
+    Args:
+      job: what is packed.
+      encoder: its tokenizer.
+      output: the folder.
+      units: how many units.
+      chosen: further arguments of `write_plan`.
+      as_json: whether to print JSON.
+
+    Raises:
+      UsageError: an option does not go with units.
+      GristmillError: see `write_plan`.
+    """
+    with importing():
+        from gristmill._cli.pack import check_fields
+        from gristmill._dataset.packed import spec_of
+        from gristmill._files.pack import packable_fields
+        from gristmill._files.units import write_plan
+
+    if (wrong := job.value("quarantine_file")) is not None:
+        raise click.UsageError(
+            f"--quarantine-file {wrong}: each unit lists its own records in its folder; leave it out"
+        )
+    if job.value("shard_count") != 1:
+        raise click.UsageError("--shard-index and --shard-count do not go with --plan: units take their place")
+    dataset = _with_lanes(job, encoder, units)
+    check_fields(chosen["fields"], packable_fields(spec_of(dataset)))
+    made = write_plan(dataset, output, units=units, source=job.source(dataset), **chosen)
+    found = {
+        "folder": str(output),
+        "units": units,
+        "lanes": dataset.lanes,
+        "shards": len(dataset.pieces),
+        "fingerprint": made["packing"]["fingerprint"],
+    }
+    if as_json:
+        print_json(found)
+        return
+    lanes = counted(dataset.lanes // units, "lane")
+    lines = [
+        ("plan", str(output / "plan.json")),
+        ("units", f"{units:,} of {lanes}, which are 0 to {units - 1:,}"),
+        ("next", f"gristmill pack --output {output} --unit NUMBER, for each; then --finish"),
+    ]
+    click.echo(format_fields(lines))
+
+
+def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: bool, as_json: bool) -> None:
+    """Packs a unit, or joins all, and prints the figures.
+
+    Raises:
+      UsageError: another option was given.
+      GristmillError: see `pack_unit` and `finish`.
+    """
+    parameters = click.get_current_context().command.params
+    given = [own for own in parameters if own.name and own.name not in _OF_UNITS and is_given(own.name)]
+    if given:
+        raise click.UsageError(f"{given[0].opts[0]} does not go with --unit and --finish: the plan says it")
+    if output is None:
+        raise click.UsageError("Missing option '--output'.")
+    if unit is not None and is_end:
+        raise click.UsageError("--unit and --finish do not go together")
+    with importing():
+        from gristmill._files import units
+
+    if unit is None:
+        found = units.finish(output)
+    else:
+        try:
+            found = units.pack_unit(output, units.task_number(unit), threads=threads)
+        except (KeyboardInterrupt, SystemExit):
+            notice("stopped: run the same command again to resume after the last finished part")
+            raise
+    if as_json:
+        print_json(found)
+        return
+    names = ("units", "parts", "items", "documents", "tokens", "filtered", "quarantined", "bytes")
+    click.echo(format_fields([("folder", found["folder"]), *((n, f"{found[n]:,}") for n in names if n in found)]))
+
+
+def _with_lanes(job: "Job", encoder: "Encoder", units: int) -> "PackedDataset":
+    """The dataset, by default with many lanes, so that there can be many units.
+
+    Raises:
+      ArgumentError: there are fewer shards than units.
+    """
+    dataset = job.dataset(encoder)
+    if job.arguments.get("lanes") is not None or job.file is not None:
+        return dataset
+    pieces, rows = len(dataset.pieces), job.value("batch_size")
+    if units > pieces:
+        raise ArgumentError(
+            f"--units {units}: expected at most {pieces}, the number of shards and of pieces of shards; --split-bytes "
+            "divides large shards into pieces"
+        )
+    most = units * (min(pieces, max(_MOST_LANES, units)) // units)
+    if is_given("batch_size"):
+        most = next((lanes for lanes in range(most, 0, -units) if rows % lanes == 0), 0)
+        if not most:
+            raise ArgumentError(
+                f"--units {units}: each unit packs whole lanes, and each lane the same number of rows of a batch, so "
+                f"the units must divide --batch-size {rows}"
+            )
+    else:
+        rows = most
+    job.arguments.update(lanes=most, batch_size=rows)
+    return job.dataset(encoder)

@@ -1,0 +1,107 @@
+"""`gm.pack`: packing a dataset that is made in Python."""
+
+from collections.abc import Sequence
+from os import PathLike
+from pathlib import Path
+from typing import Any, Literal
+
+from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._files import units as in_units
+from gristmill._files.folder import check_apart
+from gristmill._files.formats import FORMATS
+from gristmill._files.pack import pack as pack_folder
+from gristmill._files.pack import packable_fields
+from gristmill._files.schema import Source
+from gristmill._files.source import sizes_of
+from gristmill._shards.rows import DroppedRows
+from gristmill._spec import fingerprints
+from gristmill._tokenizer.encoder import folder_of, special_tokens_in_text_of
+from gristmill._tokenizer.load import TOKENIZER_FILE
+from gristmill._util import checks
+from gristmill.errors import ArgumentError, ArgumentTypeError
+
+
+def pack(
+    dataset: PackedDataset,
+    folder: "str | PathLike[str]",
+    *,
+    format: Literal["npy", "array_record", "megatron"] = "npy",  # noqa: A002 - as on the command line
+    rows_per_file: int = 65536,
+    fields: Sequence[str] = (),
+    steps: int | None = None,
+    units: int | None = None,
+) -> dict[str, Any]:
+    """Writes the rows of a dataset into files, or resumes after the last finished file of an earlier call.
+
+    `gristmill pack` is this for datasets that a command line can name. The files, and what reads them, are the same:
+    `PackedRows`, `gristmill verify`, `gristmill view`.
+
+    Args:
+      dataset: what to pack, with a `batch_size` and an end, unless `steps` says it. Those of `shard_index=` pack the
+        rows of their lanes.
+      folder: the folder to write. It is made if it is not there.
+      format: `"npy"`, arrays int32 `[rows, fields, sequence_length]`; `"array_record"`, a record for each row; or
+        `"megatron"`, pairs of `.bin` and `.idx` with whole documents.
+      rows_per_file: rows after which a new file begins.
+      fields: the fields of rows to write, such as `["inputs", "inputs_segmentation"]`; none: all.
+      steps: how many steps (global batches) to pack; None: all.
+      units: in how many units, which divide the lanes; each is a folder in `folder`, as `gristmill pack --unit` writes
+        it. What is left of an interrupted call may be finished by other machines. None: not in units.
+
+    Returns:
+      `folder`, `format`, `parts`, `items` and `bytes` of the files; `documents`, `tokens`, `dropped_tokens`, `filtered`
+      and `quarantined` records and `lost_shards` of the stream; with units their number.
+
+    Raises:
+      ArgumentError: a value is not allowed, or the dataset never ends.
+      ArgumentTypeError: a value is of the wrong type.
+      GristmillError: the folder holds something else or cannot be written, or a shard has an error. Finished files
+        stay.
+    """
+    if not isinstance(dataset, PackedDataset):
+        raise ArgumentTypeError(f"dataset: expected a PackedDataset, got {type(dataset).__name__}")
+    spec = spec_of(dataset)
+    checks.choice("format", format, tuple(FORMATS))
+    if spec.rows.batch_size is None:
+        raise ArgumentError("batch_size=None: rows are packed in batches; set the dataset's batch_size")
+    known = packable_fields(spec)
+    if unknown := [name for name in checks.items("fields", fields, "a list of names") if name not in known]:
+        raise ArgumentError(f"fields={unknown[0]!r}: expected names of {', '.join(known)}")
+    source = _source_of(dataset)
+    path = Path(checks.path("folder", folder))
+    listed = spec.source.faults.quarantine_file
+    check_apart(path, format, source["shards"], None if listed is None else Path(listed))
+    chosen: dict[str, Any] = {
+        "file_format": format,
+        "rows_per_file": checks.integer("rows_per_file", rows_per_file, 1, 2**32),
+        "source": source,
+        "fields": fields,
+        "steps": checks.optional_integer("steps", steps, 1, 2**62),
+    }
+    if units is None:
+        return pack_folder(dataset, path, **chosen)
+    if list(spec.running.own_lanes) != list(range(dataset.lanes)):
+        raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
+    in_units.write_plan(dataset, path, units=checks.integer("units", units, 1, 2**20), **chosen)
+    for number in range(units):
+        in_units.pack_unit_of(dataset, path, number)
+    return in_units.finish(path)
+
+
+def _source_of(dataset: PackedDataset) -> Source:
+    """What the index says of a dataset: as much of it as `gristmill verify` can make again."""
+    spec = spec_of(dataset)
+    sizes = sizes_of(dataset)
+    arguments = {} if spec.mixing else fingerprints.arguments_of(dataset.fingerprint)
+    rows = None if spec.mixing else spec.source.input.drop
+    arguments["drop"] = rows.named.absolute.text if isinstance(rows, DroppedRows) else None
+    arguments["quarantine_file"] = spec.source.faults.quarantine_file
+    folder = folder_of(dataset.encoder)
+    special: Any = special_tokens_in_text_of(dataset.encoder)
+    return {
+        "shards": list(sizes),
+        "sizes": sizes,
+        "tokenizer": "" if folder is None else str((folder / TOKENIZER_FILE).absolute()),
+        "special_tokens_in_text": special,
+        "arguments": {name: value for name, value in arguments.items() if name not in ("sample", "sidecars")},
+    }
