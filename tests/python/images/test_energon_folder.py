@@ -78,6 +78,23 @@ def test_splits_are_read_unmodified(folder, tokenizer, caplog):
     assert_same_batches(dataset, named)
 
 
+def test_fields_of_the_folder_hold_beside_a_text_that_is_named(folder, tokenizer):
+    meta = folder / ".nv-meta/dataset.yaml"
+    meta.write_text("field_map: {imgs: '10.png', caption: txt}\n")  # only one of the images
+    shards = gm.EnergonFolder(folder)
+
+    def images(sample):
+        dataset = gm.PackedDataset(
+            shards, tokenizer=tokenizer, sample=sample, packing="pad", sequence_length=128, epochs=1, eos=False
+        )
+        return sum(int(row["image_masks"].sum()) for row in dataset)
+
+    named = images(gm.ImageText(MODEL))
+    assert named == sum(number % 4 > 0 for count in (6, 9) for number in range(count))
+    assert images(gm.ImageText(MODEL, text=gm.Text("txt"))) == named
+    assert images(gm.ImageText(MODEL, fields={"text": "txt"})) > named
+
+
 def test_excluded_samples_and_subsets_are_left_out(folder, tokenizer):
     split(folder, ["left.tar", "train/a_00.tar/000{1..2}", "train/a_01.tar/0008"])
     found, filtered = records(gm.EnergonFolder(folder), tokenizer)

@@ -466,13 +466,13 @@ def test_chats_that_energon_prepared(patch_size, model):
     root = Path(os.environ["GRISTMILL_MULTIMODAL"])
     expected = json.loads((root / "expected" / "chats.json").read_text())
     name = expected["tokenizer"].removeprefix("shared/")
-    encoder = gm.Encoder(gzip.decompress((root.parent / name).read_bytes()))
-    tokenizer = SimpleNamespace(chat_template=VISION_CHATML)
+    encoder_json = gzip.decompress((root.parent / name).read_bytes())
+    inner = SimpleNamespace(chat_template=VISION_CHATML, backend_tokenizer=SimpleNamespace(to_str=encoder_json.decode))
+    tokenizer = SimpleNamespace(_tokenizer=inner)  # as Megatron wraps those of transformers
     data = EnergonMultiModalDataModule(
         root / "chats", tokenizer, on_error="quarantine", max_error_rate=1.0, lanes=1, seed=None,
         task_encoder=QwenVLTaskEncoder(patch_size=patch_size, max_padding_length=8192),
     )  # fmt: skip
-    data.__dict__["_encoder"] = encoder
     samples = {sample["key"]: sample for sample in expected["models"][model]["samples"]}
     good = [key for key, sample in samples.items() if "error" not in sample and len(sample["sizes"]) <= 10]
     loader = data.train_dataloader()

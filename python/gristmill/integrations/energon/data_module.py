@@ -230,10 +230,9 @@ class EnergonMultiModalDataModule:
                     "of a model such as 'qwen3-vl'"
                 )
             task_encoder = ImageText(self.image_processor, images="float32")
-        inner = getattr(self.tokenizer, "tokenizer", self.tokenizer)
         return encoding_of(
             task_encoder,
-            template=getattr(inner, "chat_template", None),
+            template=getattr(_of_transformers(self.tokenizer), "chat_template", None),
             seq_length=self.seq_length,
             packs=self.packing_buffer_size is not None,
             max_segments=self._options.get("max_segments"),
@@ -328,12 +327,17 @@ def _encoder_of(tokenizer: Any) -> Encoder:
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
         return Encoder.from_pretrained(tokenizer)
-    for found in (tokenizer, getattr(tokenizer, "tokenizer", None), getattr(tokenizer, "_tokenizer", None)):
-        if (backend := getattr(found, "backend_tokenizer", None)) is not None:
-            return Encoder.from_bytes(backend.to_str().encode())
+    if (found := _of_transformers(tokenizer)) is not None:
+        return Encoder.from_bytes(found.backend_tokenizer.to_str().encode())
     raise ArgumentTypeError(
         f"tokenizer={type(tokenizer).__name__}: expected a path, a gm.Encoder, or a fast tokenizer of transformers"
     )
+
+
+def _of_transformers(tokenizer: Any) -> Any:
+    """The fast tokenizer of `transformers` that an object is or has; None if there is none."""
+    inside = (getattr(tokenizer, name, None) for name in ("tokenizer", "_tokenizer"))
+    return next((found for found in (tokenizer, *inside) if getattr(found, "backend_tokenizer", None)), None)
 
 
 def _is_glob(path: str) -> bool:
