@@ -36,6 +36,7 @@ pub use path::{Path, Step};
 pub use projection::{IMAGES_KEY, ImageParts, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
+pub use tar::key_at;
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

@@ -27,9 +27,9 @@ pub struct ImageParts {
     pub size: SizeOf,
 }
 
-/// The key under which a record of a tar lists its images, if they are wanted: for each the member that it is in, the offset
-/// in the shard and the number of its bytes, and `width` and `height`, or why these are not known as `error`. No extension
-/// can have a slash.
+/// The key under which a record of a tar lists its images, if they are wanted, as an object with the group's `key` and a list
+/// `images`: for each the member that it is in, the offset in the shard and the number of its bytes, and `width` and
+/// `height`, or why these are not known as `error`. No extension can have a slash.
 pub const IMAGES_KEY: &str = "/images";
 
 impl PartialEq for ImageParts {

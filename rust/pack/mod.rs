@@ -38,6 +38,7 @@ use crate::lane::cursor::Cursor;
 use crate::pack::pixels::{PixelFault, PixelTask, PlacedImage, Undecodable};
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
+use crate::prepare::image_text::of_sample;
 use crate::spec::Packing;
 use crate::spec::mixture::{Mixture, RowNumber, Turn};
 
@@ -153,8 +154,8 @@ impl Packer {
         damaged.sort_by_key(|image| image.index);
         let mut last = None;
         for Undecodable { index, fault } in damaged {
-            let reason = match fault {
-                PixelFault::Damaged(reason) => reason,
+            let (key, reason) = match fault {
+                PixelFault::Damaged { key, reason } => (key, reason),
                 PixelFault::Unreadable(error) => return self.stop(error, documents),
             };
             let Some(image) = self.step.image(index) else { continue };
@@ -164,13 +165,11 @@ impl Packer {
                 continue;
             }
             let shard = &self.mixture.sources[source].stream.shards[document.shard as usize];
-            let error = document.position.error(
-                shard,
-                format!("image {number} of the record, at byte {}, cannot be decoded: {reason}", file.offset),
-            );
+            let reason = format!("image {number}, at byte {}, cannot be decoded: {reason}", file.offset);
+            let error = document.position.error(shard, of_sample(&key, &reason));
             self.step.untrain(index);
             self.undecodable.push(error.clone());
-            if let Err(error) = documents[source].count_undecodable(trained, error) {
+            if let Err(error) = documents[source].count_undecodable(document.position.epoch, trained, error) {
                 return self.stop(error, documents);
             }
         }

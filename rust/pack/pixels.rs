@@ -32,6 +32,8 @@ pub struct FileOfShard {
     pub source: usize,
     /// The index in the manifest of its shard.
     pub shard: u32,
+    /// Where its record starts in the shard.
+    pub record: u64,
     /// The file.
     pub file: ImageFile,
 }
@@ -48,8 +50,13 @@ pub struct Undecodable {
 /// Why an image cannot be decoded.
 #[derive(Debug)]
 pub enum PixelFault {
-    /// Its bytes are no valid image: what was expected and found.
-    Damaged(String),
+    /// Its bytes are no valid image.
+    Damaged {
+        /// The key of its sample.
+        key: String,
+        /// What was expected and found.
+        reason: String,
+    },
     /// Its bytes cannot be read, which may be different on another machine.
     Unreadable(Error),
 }

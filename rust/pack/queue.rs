@@ -13,6 +13,7 @@ use crate::error::{Error, Result, ShardError};
 use crate::lane::block::{Block, BlockEnd, Document, Failure, LeftOut};
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::error_budget;
+use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineLog;
 use crate::spec::mixture::Unit;
 use crate::spec::{Packing, StreamSpec};
@@ -38,8 +39,9 @@ pub struct DocumentQueue {
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
     end: Option<Result<()>>,
-    /// The last sample of which an image could not be decoded.
+    /// The last sample of which an image could not be decoded, and the file that lists all of them.
     undecodable: Option<ShardError>,
+    file: Option<Arc<QuarantineFile>>,
 }
 
 /// What comes next in a lane.
@@ -97,7 +99,15 @@ impl DocumentQueue {
             resuming: true,
             end: None,
             undecodable: None,
+            file: None,
         }
+    }
+
+    /// Lists samples of which an image cannot be decoded in this file.
+    #[must_use]
+    pub fn listing_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
+        self.file = file;
+        self
     }
 
     /// Adds the lane's next encoded block, once all that was pushed before is [used up](Next::Starved).
@@ -135,12 +145,18 @@ impl DocumentQueue {
         self.cursor.in_stage = 0;
     }
 
-    /// Counts a delivered sample of which an image cannot be decoded, so that its `trained` tokens are not trained on.
-    pub fn count_undecodable(&mut self, trained: usize, error: ShardError) -> Result<()> {
+    /// Counts and lists a delivered sample of this epoch of which an image cannot be decoded, so that its `trained` tokens are
+    /// not trained on.
+    pub fn count_undecodable(&mut self, epoch: u64, trained: usize, error: ShardError) -> Result<()> {
         self.cursor.totals.trained -= trained as u64;
         self.cursor.totals.undecodable += 1;
-        self.undecodable = Some(error);
-        self.judge_undecodable(false)
+        let error = self.undecodable.insert(error).clone();
+        self.judge_undecodable(false)?;
+        let number = self.cursor.totals.undecodable;
+        match &self.file {
+            Some(file) => file.append_undecodable(self.lane, number, epoch, &error),
+            None => Ok(()),
+        }
     }
 
     /// An error if too many samples have images that cannot be decoded; at the lane's end however few there are.

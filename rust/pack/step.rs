@@ -163,6 +163,7 @@ impl StepWriter {
             let of_shard = |image: &PlacedImage| FileOfShard {
                 source: image.source,
                 shard: image.document.shard,
+                record: image.document.position.byte,
                 file: image.file,
             };
             PixelTask { index, part: lent, image: part.image.as_ref().map(of_shard) }

@@ -238,7 +238,7 @@ impl Pipeline {
         }
         // The new place may count what has been delivered here and is not on disk.
         let synced = self.sync_quarantine_file();
-        if delivered.cursors.iter().any(|cursor| cursor.totals.quarantined > 0) {
+        if delivered.cursors.iter().any(|cursor| cursor.totals.quarantined + cursor.totals.undecodable > 0) {
             synced?;
         }
         self.quarantine_files.clear();
@@ -510,8 +510,8 @@ fn open_quarantine_files(
     let sources = &mixture.sources;
     let Some(spec) = &host.quarantine_file else { return Ok(vec![None; sources.len()]) };
     let open = |(index, source): (usize, &Source)| {
-        let listed =
-            cursors.iter().skip(index).step_by(sources.len()).map(|cursor| cursor.totals.quarantined);
+        let of_source = cursors.iter().skip(index).step_by(sources.len());
+        let listed = of_source.map(|cursor| [cursor.totals.quarantined, cursor.totals.undecodable]);
         let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();
         let stream = if source.log_name.is_empty() { &spec.stream } else { &source.log_name };
         let spec = QuarantineFileSpec { stream: stream.clone(), ..spec.clone() };

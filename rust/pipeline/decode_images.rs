@@ -5,6 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::batch::schema::DType;
 use crate::error::{Error, ShardError};
+use crate::format::key_at;
 use crate::image::{ImageFile, Pixels, Scratch};
 use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
 use crate::spec::mixture::Mixture;
@@ -62,12 +63,37 @@ impl ImageDecoder {
         let model = self.mixture.sources[image.source].stream.prepare.image_model();
         let model =
             model.ok_or_else(|| PixelFault::Unreadable(Error::Bug("a source without images".to_owned())))?;
-        model.write(&self.bytes, pixels, &mut self.scratch).map_err(PixelFault::Damaged)
+        let written = model.write(&self.bytes, pixels, &mut self.scratch);
+        written.map_err(|reason| match self.key(image) {
+            Ok(key) => PixelFault::Damaged { key, reason },
+            Err(error) => PixelFault::Unreadable(error),
+        })
+    }
+
+    /// The key of an image's sample. Windows do not hold it, as it is needed for damaged images only.
+    fn key(&mut self, image: &FileOfShard) -> Result<String, Error> {
+        let stream = &self.mixture.sources[image.source].stream;
+        let shard = &stream.shards[image.shard as usize];
+        let file = match self.open.take() {
+            Some((_, _, file)) => file,
+            None => stream.read.places.open(shard, &self.stop)?,
+        };
+        key_at(file, image.record, &self.stop).map_err(|error| {
+            let byte = Some(image.record);
+            let reason = format!("expected to read the name of a sample again, found: {error}");
+            let shard = Arc::clone(shard.name());
+            stream.read.places.outage().unwrap_or(Error::Shard(ShardError {
+                shard,
+                record: None,
+                byte,
+                reason,
+            }))
+        })
     }
 
     /// Reads the bytes of an image file.
     fn read(&mut self, image: &FileOfShard) -> Result<(), Error> {
-        let FileOfShard { source, shard: index, file: ImageFile { offset, bytes, .. } } = *image;
+        let FileOfShard { source, shard: index, file: ImageFile { offset, bytes, .. }, .. } = *image;
         let stream = &self.mixture.sources[source].stream;
         let shard = &stream.shards[index as usize];
         let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {

@@ -11,7 +11,7 @@ use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, S
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::prepare::fill_in_the_middle::Part;
-use crate::prepare::image_text::ImageTexts;
+use crate::prepare::image_text::{ImageTexts, of_sample};
 use crate::prepare::sidecars::Joined;
 use crate::prepare::{Prepare, Prepared, trained_tokens};
 use crate::random::hash;
@@ -337,6 +337,7 @@ pub(crate) fn samples_of(
                 let RecordPosition { record: number, byte, .. } = position;
                 let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
                 let name = spec.shards[shard as usize].name();
+                prepared.key.clear();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
                     spec.prepare.record(&spec.read, name, record, prepared)
                 } else {
@@ -355,7 +356,10 @@ pub(crate) fn samples_of(
                 match encoded {
                     Ok(Encoded::Document(document)) => SampleEntry::Document { document, next },
                     Ok(Encoded::Filtered) => filtered(&mut entries, next),
-                    Ok(Encoded::Bad(error)) => {
+                    Ok(Encoded::Bad(mut error)) => {
+                        if !prepared.key.is_empty() {
+                            error.reason = of_sample(&prepared.key, &error.reason);
+                        }
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
                     }
                     Err(error) => SampleEntry::Failed { error, position },

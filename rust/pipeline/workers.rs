@@ -123,7 +123,10 @@ impl WorkerPool {
                         .map(|((stream, cursor), file)| Admission::new(stream, lane, cursor, file))
                         .collect(),
                     documents: feeds()
-                        .map(|(stream, cursor)| DocumentQueue::new(stream, lane, *cursor))
+                        .zip(quarantine_files.iter().cloned())
+                        .map(|((stream, cursor), file)| {
+                            DocumentQueue::new(stream, lane, *cursor).listing_in(file)
+                        })
                         .collect(),
                     packer: Packer::new(mixture, lane, cursors, writer),
                 }),

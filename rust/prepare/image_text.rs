@@ -61,7 +61,14 @@ pub struct ImageTokens {
     pub untrained: Vec<u32>,
 }
 
-/// An image as the reader describes it.
+/// The images of a record as the reader describes them.
+#[derive(Deserialize)]
+struct DescribedAll<'a> {
+    key: std::borrow::Cow<'a, str>,
+    images: Vec<Described<'a>>,
+}
+
+/// One of them.
 #[derive(Deserialize)]
 struct Described<'a> {
     part: std::borrow::Cow<'a, str>,
@@ -73,7 +80,7 @@ struct Described<'a> {
 }
 
 impl ImageTexts {
-    /// Puts the text, images and ranges of a record in place of those given. The error says what was expected and found.
+    /// Puts the text, ranges, images and key of a record in place of those given. The error says what was expected and found.
     pub(super) fn fill(
         &self,
         values: &Values<'_>,
@@ -81,8 +88,9 @@ impl ImageTexts {
         trained: &mut Vec<Range<usize>>,
         data: &mut Vec<Range<usize>>,
         images: &mut Vec<Image>,
+        key: &mut String,
     ) -> Result<(), String> {
-        self.plan(values, images)?;
+        self.plan(values, images, key)?;
         match &self.text {
             TextPart::Text(field) => self.caption(values, field, images.len(), text, trained),
             TextPart::Chat(conversations) => {
@@ -98,13 +106,14 @@ impl ImageTexts {
         }
     }
 
-    /// The images of a record, as the model has them.
-    fn plan(&self, values: &Values<'_>, images: &mut Vec<Image>) -> Result<(), String> {
+    /// The images of a record, as the model has them, and its key.
+    fn plan(&self, values: &Values<'_>, images: &mut Vec<Image>, key: &mut String) -> Result<(), String> {
         images.clear();
         let Some(list) = self.images.of(values) else { return Ok(()) };
-        let described: Vec<Described<'_>> =
+        let described: DescribedAll<'_> =
             serde_json::from_str(list.json()).map_err(|error| format!("internal error: {error}"))?;
-        for Described { part, offset, bytes, width, height, error } in described {
+        key.push_str(&described.key);
+        for Described { part, offset, bytes, width, height, error } in described.images {
             let (Some(width), Some(height)) = (width, height) else {
                 let error = error.unwrap_or_default();
                 return Err(format!("the image {part:?}, at byte {offset}: {error}"));
@@ -217,6 +226,11 @@ impl ImageTexts {
             )
         })
     }
+}
+
+/// A message about a sample with images, which has its key: people know samples of tars by it.
+pub fn of_sample(key: &str, reason: &str) -> String {
+    format!("sample {key:?}: {reason}")
 }
 
 pub(super) fn mismatch(placeholders: usize, images: usize) -> String {

@@ -52,6 +52,8 @@ pub struct Prepared {
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
+    /// Of samples with images: the key in the tar.
+    pub key: String,
     scratch: JoinedScratch,
 }
 
@@ -61,12 +63,13 @@ struct Sample<'a> {
     trained: &'a mut Vec<Range<usize>>,
     data: &'a mut Vec<Range<usize>>,
     images: &'a mut Vec<Image>,
+    key: &'a mut String,
 }
 
 impl Prepared {
     fn parts(&mut self) -> (Sample<'_>, &mut JoinedScratch) {
-        let Self { text, trained, data, images, scratch } = self;
-        (Sample { text, trained, data, images }, scratch)
+        let Self { text, trained, data, images, key, scratch } = self;
+        (Sample { text, trained, data, images, key }, scratch)
     }
 }
 
@@ -133,12 +136,12 @@ impl Prepare {
     /// Puts the text, ranges and images of a sample with a mask in place of those given. The error is a message about the
     /// record.
     fn fill(&self, values: &Values<'_>, sample: Sample<'_>) -> Result<(), String> {
-        let Sample { text, trained, data, images } = sample;
+        let Sample { text, trained, data, images, key } = sample;
         match self {
             Self::Text | Self::FillInTheMiddle(_) => Ok(()),
             Self::Chat(conversations) => conversations.render(values, text, trained, data),
             Self::Completion(completions) => completions.join(values, text, trained),
-            Self::ImageText(samples) => samples.fill(values, text, trained, data, images),
+            Self::ImageText(samples) => samples.fill(values, text, trained, data, images, key),
         }
     }
 

@@ -135,7 +135,7 @@ type Bad = (String, Option<u64>, Option<u64>, String);
 pub fn write_quarantined(py: Python<'_>, path: String, stream: String, bad: Vec<Bad>) -> PyResult<()> {
     let written = guarded(py, || {
         // They are those of a stream with one lane.
-        let file = QuarantineFile::open(&QuarantineFileSpec { path, stream }, &[(0, 0)])?;
+        let file = QuarantineFile::open(&QuarantineFileSpec { path, stream }, &[(0, [0, 0])])?;
         for (number, (shard, record, byte, reason)) in (1..).zip(bad) {
             file.append(0, number, 0, &ShardError { shard: shard.into(), record, byte, reason })?;
         }

@@ -1,4 +1,5 @@
-//! The quarantine file: one line of JSON for each quarantined record.
+//! The quarantine file: one line of JSON for each quarantined record, and for each delivered sample of which an image
+//! cannot be decoded.
 //!
 //! Lines are appended as the lanes read, some batches before a batch is handed out without the record. A restored run
 //! reads some records again: lines after the restored position that are already in the file are not written twice. The
@@ -61,9 +62,11 @@ struct Line<'a> {
     reason: &'a str,
     epoch: u64,
     lane: usize,
-    /// Counts the lane's entries from 1, as `quarantined` in a saved state does.
+    /// Counts the lane's entries of this kind from 1, as `quarantined` or `undecodable` in a saved state does.
     number: u64,
     stream: &'a str,
+    #[serde(skip_serializing_if = "std::ops::Not::not")]
+    undecodable: bool,
 }
 
 /// The fields of a line that say whether it is after a restored position.
@@ -72,11 +75,16 @@ struct Known {
     lane: usize,
     number: u64,
     stream: String,
+    #[serde(default)]
+    undecodable: bool,
 }
 
+/// A lane, and how many records are quarantined and how many samples undecodable before its cursor.
+pub type Before = (usize, [u64; 2]);
+
 impl QuarantineFile {
-    /// Opens the file for lanes, each with the number of its entries before its cursor.
-    pub fn open(spec: &QuarantineFileSpec, lanes: &[(usize, u64)]) -> Result<Self> {
+    /// Opens the file for lanes at their cursors.
+    pub fn open(spec: &QuarantineFileSpec, lanes: &[Before]) -> Result<Self> {
         let open = || {
             let file = OpenOptions::new().read(true).append(true).create(true).open(&spec.path)?;
             let (known, was_torn) = read_known(&file, &spec.stream, lanes)?;
@@ -92,11 +100,27 @@ impl QuarantineFile {
         Ok(Self { spec: spec.clone(), process: std::process::id(), state: Mutex::new(state) })
     }
 
-    /// Writes an entry unless it is already in the file.
+    /// Writes the entry of a quarantined record unless it is already in the file.
     pub fn append(&self, lane: usize, number: u64, epoch: u64, error: &ShardError) -> Result<()> {
+        self.write(lane, number, epoch, error, false)
+    }
+
+    /// Writes the entry of a delivered sample of which an image cannot be decoded, unless it is already in the file.
+    pub fn append_undecodable(&self, lane: usize, number: u64, epoch: u64, error: &ShardError) -> Result<()> {
+        self.write(lane, number, epoch, error, true)
+    }
+
+    fn write(
+        &self,
+        lane: usize,
+        number: u64,
+        epoch: u64,
+        error: &ShardError,
+        undecodable: bool,
+    ) -> Result<()> {
         let ShardError { shard, record, byte, reason } = error;
         let (record, byte, stream) = (*record, *byte, &*self.spec.stream);
-        let entry = Line { shard, record, byte, reason, epoch, lane, number, stream };
+        let entry = Line { shard, record, byte, reason, epoch, lane, number, stream, undecodable };
         let text = serde_json::to_string(&entry).map_err(|error| Error::Bug(error.to_string()))?;
         let mut state = self.lock();
         if state.known.remove(&hash(text.as_bytes())) {
@@ -140,11 +164,11 @@ impl QuarantineFile {
 
 /// Hashes of the lines of `stream` that are after the cursors of `lanes`, and whether the last line of the file is
 /// incomplete.
-fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(HashSet<u64>, bool)> {
+fn read_known(file: &File, stream: &str, lanes: &[Before]) -> io::Result<(HashSet<u64>, bool)> {
     if !file.metadata()?.is_file() {
         return Err(io::Error::other("expected a regular file"));
     }
-    let listed: HashMap<usize, u64> = lanes.iter().copied().collect();
+    let listed: HashMap<usize, [u64; 2]> = lanes.iter().copied().collect();
     let other = || Err(io::Error::other("it does not hold quarantined records"));
     let (mut known, mut line) = (HashSet::new(), Vec::new());
     let (mut is_torn, mut has_lines, mut has_entries) = (false, false, false);
@@ -160,7 +184,9 @@ fn read_known(file: &File, stream: &str, lanes: &[(usize, u64)]) -> io::Result<(
         has_lines |= !is_torn;
         has_entries |= entry.is_some();
         let is_ahead = entry.is_some_and(|entry| {
-            entry.stream == stream && listed.get(&entry.lane).is_some_and(|before| entry.number > *before)
+            let kind = usize::from(entry.undecodable);
+            entry.stream == stream
+                && listed.get(&entry.lane).is_some_and(|before| entry.number > before[kind])
         });
         if is_ahead && !is_torn && known.len() < REMEMBERED {
             known.insert(hash(&line));
@@ -245,7 +271,7 @@ mod tests {
     fn entry_read_again_is_listed_once() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
-        let file = QuarantineFile::open(&spec, &[(3, 0)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(3, [0, 0])]).unwrap();
         for number in 1..=4 {
             file.append(3, number, 0, &entry(number)).unwrap();
         }
@@ -257,16 +283,34 @@ mod tests {
         );
         // Restored after the second entry: the third and the fourth come up again, then one is new, and one has
         // changed.
-        let file = QuarantineFile::open(&spec, &[(3, 2), (4, 0)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(3, [2, 0]), (4, [0, 0])]).unwrap();
         for number in 3..=4 {
             file.append(3, number, 0, &entry(number)).unwrap();
         }
         assert_eq!(lines(&spec), before);
         file.append(3, 5, 0, &entry(5)).unwrap();
         file.append(4, 1, 0, &entry(1)).unwrap();
-        let file = QuarantineFile::open(&spec, &[(3, 4)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(3, [4, 0])]).unwrap();
         file.append(3, 5, 0, &entry(6)).unwrap();
         assert_eq!(lines(&spec).len(), 7);
+    }
+
+    #[test]
+    fn undecodable_samples_are_counted_apart() {
+        let folder = tempfile::tempdir().unwrap();
+        let spec = spec(&folder, "s1");
+        let file = QuarantineFile::open(&spec, &[(0, [0, 0])]).unwrap();
+        file.append(0, 1, 0, &entry(1)).unwrap();
+        file.append_undecodable(0, 1, 0, &entry(1)).unwrap();
+        file.append_undecodable(0, 2, 0, &entry(2)).unwrap();
+        let before = lines(&spec);
+        assert!(before[1].ends_with(r#""number":1,"stream":"s1","undecodable":true}"#), "{}", before[1]);
+        assert_eq!(before.len(), 3);
+        let file = QuarantineFile::open(&spec, &[(0, [1, 1])]).unwrap();
+        file.append_undecodable(0, 2, 0, &entry(2)).unwrap();
+        assert_eq!(lines(&spec), before);
+        file.append(0, 2, 0, &entry(2)).unwrap();
+        assert_eq!(lines(&spec).len(), 4);
     }
 
     #[test]
@@ -274,37 +318,37 @@ mod tests {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
         // Killed before the file was synced.
-        QuarantineFile::open(&spec, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
-        let file = QuarantineFile::open(&spec, &[(0, 0)]).unwrap();
+        QuarantineFile::open(&spec, &[(0, [0, 0])]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        let file = QuarantineFile::open(&spec, &[(0, [0, 0])]).unwrap();
         file.append(0, 1, 0, &entry(1)).unwrap();
         assert!(!file.lock().is_synced);
         file.sync().unwrap();
         assert!(file.lock().is_synced);
         // Opened behind it, where nothing comes up again, as by an iterator that an interrupt takes back a batch.
-        assert!(!QuarantineFile::open(&spec, &[(0, 1)]).unwrap().lock().is_synced);
+        assert!(!QuarantineFile::open(&spec, &[(0, [1, 0])]).unwrap().lock().is_synced);
     }
 
     #[test]
     fn streams_share_a_file_and_torn_lines_are_rewritten() {
         let folder = tempfile::tempdir().unwrap();
         let config1 = spec(&folder, "s1");
-        QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        QuarantineFile::open(&config1, &[(0, [0, 0])]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
         let whole = std::fs::read(&config1.path).unwrap();
         let config2 = spec(&folder, "s2");
-        QuarantineFile::open(&config2, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+        QuarantineFile::open(&config2, &[(0, [0, 0])]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
         assert_eq!(lines(&config1).len(), 2);
         for cut in 1..whole.len() {
             std::fs::write(&config1.path, &whole[..cut]).unwrap();
-            QuarantineFile::open(&config1, &[(0, 0)]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
+            QuarantineFile::open(&config1, &[(0, [0, 0])]).unwrap().append(0, 1, 0, &entry(1)).unwrap();
             let text = std::fs::read(&config1.path).unwrap();
             assert_eq!(text, [&whole[..cut], b"\n", &whole[..]].concat());
-            let again = QuarantineFile::open(&config1, &[(0, 0)]).unwrap();
+            let again = QuarantineFile::open(&config1, &[(0, [0, 0])]).unwrap();
             again.append(0, 1, 0, &entry(1)).unwrap();
             assert_eq!(std::fs::read(&config1.path).unwrap(), text);
         }
         // Another process was just writing the line, and has since written the rest of it.
         std::fs::write(&config1.path, &whole[..9]).unwrap();
-        let file = QuarantineFile::open(&config1, &[(0, 0)]).unwrap();
+        let file = QuarantineFile::open(&config1, &[(0, [0, 0])]).unwrap();
         OpenOptions::new().append(true).open(&config1.path).unwrap().write_all(&whole[9..]).unwrap();
         file.append(0, 2, 0, &entry(2)).unwrap();
         assert_eq!(lines(&config1)[0].len() + 1, whole.len());
@@ -316,7 +360,7 @@ mod tests {
     fn partial_line_is_ended_before_the_next() {
         let folder = tempfile::tempdir().unwrap();
         let spec = spec(&folder, "s1");
-        let file = QuarantineFile::open(&spec, &[(0, 0)]).unwrap();
+        let file = QuarantineFile::open(&spec, &[(0, [0, 0])]).unwrap();
         for begun in ["", "{\"shard\":\"a/"] {
             let read_only = File::open(&spec.path).unwrap();
             let writable = std::mem::replace(&mut file.lock().file, read_only);

@@ -100,13 +100,13 @@ class StreamIterator(grain.DatasetIterator[T]):
         return self._stream.stats()
 
     def quarantine(self) -> list[dict[str, Any]]:
-        """The records quarantined since this iterator was made or restored, up to the last element.
+        """The records quarantined, and delivered samples with images that cannot be decoded, up to the last element.
 
         Returns:
-          The newest of them, each with `shard`, `record`, `byte` and `reason`: at most ten thousand, and of each lane
-          at most a thousand of those that are read together, so there may be fewer than `stats()` counts, or none.
-          `record` and `byte` are None of a shard that could not be opened as the manifest's. `quarantine_file` lists
-          all.
+          The newest of them since this iterator was made or restored, each with `shard`, `record`, `byte` and
+          `reason`: at most ten thousand, and of each lane at most a thousand of those that are read together, so there
+          may be fewer than `stats()` counts, or none. `record` and `byte` are None of a shard that could not be opened
+          as the manifest's. `quarantine_file` lists all.
         """
         return self._stream.core.quarantine(0)[1]
 

@@ -132,7 +132,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         epoch is tolerated unless the rate is 0; a rate of 1 tolerates everything.
       quarantine_file: path of a file to which every quarantined record is appended as a line of JSON: `shard`,
         `record`, `byte`, `reason`, `epoch`, `lane`, its `number` among the lane's entries, and `stream`, a hash of
-        the fingerprint. A restored run continues the same file, and repeats none of the first 2**20 lines after its
+        the fingerprint. So are delivered samples of which an image cannot be decoded, with `undecodable` and numbers
+        of their own. A restored run continues the same file, and repeats none of the first 2**20 lines after its
         position; later lines may come twice, which `sort -u` removes. Each host needs its own file; `sort -u` merges
         them. A relative path starts from the working folder of this call.
       shard_index: index of this host among `shard_count` hosts, from 0.

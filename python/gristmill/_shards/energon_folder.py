@@ -17,7 +17,7 @@ from gristmill._shards.manifest import Manifest
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted, shortened
-from gristmill.errors import ArgumentError, MissingExtraError, MissingShardError
+from gristmill.errors import ArgumentError, MissingExtraError, MissingShardError, ShardError
 
 _META = ".nv-meta"
 _SPLIT_FILES = ("split.yaml", "split.json")
@@ -29,6 +29,8 @@ _FIELDS = {
 # The key of a member's name, and its extension, as the reader of tars divides them.
 _NAME = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)")
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
+# Energon's indexes of tars: where each sample begins, and where the last one ends.
+_OFFSET = struct.Struct("<Q")
 
 
 class EnergonFolder:
@@ -44,8 +46,9 @@ class EnergonFolder:
         fractions from 0.0 to 1.0; None as the second stands for the end. Excluded samples count in it, as in Energon.
 
     Raises:
-      ArgumentError: the folder is not prepared, has no such split, excludes what it does not have, or a `.tar.idx`
-        has another number of samples than `.info.json` says.
+      ArgumentError: the folder is not prepared, has no such split, or excludes what it does not have.
+      ShardError: a shard has another number of samples than `.info.json` says: by its `.tar.idx`, if that is there and
+        ends where the tar does; else the headers of the tar are read.
       MissingShardError: a shard does not exist.
       MissingExtraError: `split.yaml` needs PyYAML, which is not installed.
     """
@@ -132,12 +135,11 @@ class EnergonFolder:
 
     def _check_counts(self, names: Mapping[str, range]) -> None:
         for name in names:
-            index = Path(self.path) / f"{name}.idx"
-            if index.is_file() and (found := index.stat().st_size // struct.calcsize("<Q") - 1) != self._counts[name]:
-                raise ArgumentError(
-                    f"{index}: expected {self._counts[name]} samples, as .info.json says, found {found}: prepare the "
-                    "folder again"
-                )
+            path, expected = Path(self.path) / name, self._counts[name]
+            found, byte, what = _counted(path)
+            if found not in (None, expected):
+                reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found} {what}"
+                raise ShardError(str(path), None, byte, f"{reason}: prepare the folder again")
 
     def _rows_left_out(self, kept: Mapping[str, range]) -> "list[list[int]]":
         """The rows of each shard of the manifest that are left out."""
@@ -247,6 +249,33 @@ def _range(subset: Any, total: int) -> tuple[int, int]:
     if not 0 <= low < high <= total:
         raise ArgumentError(f"subset={subset!r}: expected a range within the {total} samples of the split")
     return low, high
+
+
+def _counted(path: Path) -> tuple[int | None, int | None, str]:
+    """The samples of a tar, the byte where another number was expected, and where they were counted.
+
+    None for a tar that is damaged: where, a run says.
+    """
+    index = Path(f"{path}.idx")
+    if not index.is_file():
+        from gristmill._prompts.spec import count_records  # that package imports this one
+
+        try:
+            return count_records(path), None, "in the tar"
+        except ShardError:
+            return None, None, ""
+    ends = index.read_bytes()
+    count = len(ends) // _OFFSET.size - 1
+    if count < 0:
+        return 0, None, f"in {index.name}"
+    (end,) = _OFFSET.unpack_from(ends, count * _OFFSET.size)
+    with path.open("rb") as file:
+        file.seek(min(end, 1 << 62))
+        header = file.read(512)
+    # The index ends where the archive does. A tar that was written anew since then has a header there, or is shorter.
+    if header[257:262] == b"ustar":
+        return count + 1, end, f"or more, as the tar goes on where {index.name} ends"
+    return count, None, f"in {index.name}"
 
 
 def _keys(path: str) -> dict[str, int]:

@@ -219,8 +219,9 @@ impl Group {
         })
     }
 
-    /// Writes the wanted members as a JSON object. Others are null in it, so that a message can name them.
-    pub(super) fn write(&self, wanted: &Wanted, line: &mut Vec<u8>) -> Result<(), String> {
+    /// Writes the wanted members of the group with this key as a JSON object. Others are null in it, so that a message can
+    /// name them.
+    pub(super) fn write(&self, wanted: &Wanted, key: &[u8], line: &mut Vec<u8>) -> Result<(), String> {
         line.clear();
         line.shrink_to(KEPT_BYTES);
         for item in &self.items {
@@ -255,7 +256,7 @@ impl Group {
         }
         if wanted.images.is_some() {
             write_key(IMAGES_KEY, line);
-            self.write_images(line);
+            self.write_images(key, line);
         }
         if line.is_empty() {
             line.push(b'{');
@@ -264,14 +265,16 @@ impl Group {
         Ok(())
     }
 
-    /// Writes the list of the images: the members in the natural order of their extensions, in which numbers count.
-    fn write_images(&self, line: &mut Vec<u8>) {
+    /// Writes the group's key and the list of its images: the members in the natural order of their extensions, in which numbers count.
+    fn write_images(&self, key: &[u8], line: &mut Vec<u8>) {
         let images = |item: &Item| matches!(item.content, Content::Images(_));
         let mut items: Vec<&Item> = self.items.iter().filter(|item| images(item)).collect();
         items.sort_by(|a, b| {
             natural(&a.extension).cmp(natural(&b.extension)).then(a.extension.cmp(&b.extension))
         });
-        line.push(b'[');
+        line.extend_from_slice(b"{\"key\":");
+        to_json::write_string(&String::from_utf8_lossy(key), line);
+        line.extend_from_slice(b",\"images\":[");
         let mut is_first = true;
         let mut write = |part: &str, offset, bytes, size: Result<&(u32, u32), &String>| {
             let comma = if std::mem::take(&mut is_first) { "" } else { "," };
@@ -301,7 +304,7 @@ impl Group {
                 _ => {}
             }
         }
-        line.push(b']');
+        line.extend_from_slice(b"]}");
     }
 
     /// All members, with those of the JSON objects among them. Of a binary one and of JSON the bytes count.

@@ -13,14 +13,26 @@ mod name;
 
 use std::ops::Range;
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use super::reader::{Found, Unreadable};
 use super::{AfterError, Member as Shown, Position, RawKind, RawRecord, ReadOptions};
-use crate::codec::Decoder;
-use crate::store::Piece;
+use crate::codec::{Codec, Decoder};
+use crate::store::{Piece, Source};
 use archive::{Archive, Damage, Member};
 use group::{Group, Wanted};
 pub(super) use header::is_header;
+
+/// The key of the group that starts at a byte of an archive that is not compressed. Fails once `stop` is set.
+pub fn key_at(source: Box<dyn Source>, byte: u64, stop: &Arc<AtomicBool>) -> Result<String, String> {
+    let size = source.size();
+    let mut archive = Archive::new(Decoder::new(Codec::None, source, stop), Some(size));
+    archive.pass_to(byte)?;
+    let first = grouped(&mut archive).map_err(|damage| damage.reason)?;
+    let first = first.filter(|first| first.member.start == byte);
+    let first = first.ok_or("no record starts there")?;
+    Ok(String::from_utf8_lossy(&first.key).into_owned())
+}
 
 /// Reads the groups of an archive.
 pub(super) struct TarReader {
@@ -33,6 +45,8 @@ pub(super) struct TarReader {
     /// The first member of the next group, whose data was not read.
     ahead: Option<Grouped>,
     group: Group,
+    /// The key of that group.
+    key: Vec<u8>,
     line: Vec<u8>,
 }
 
@@ -58,6 +72,7 @@ impl TarReader {
             position: Position::default(),
             ahead: None,
             group: Group::default(),
+            key: Vec::new(),
             line: Vec::new(),
         };
         if let Some(piece) = piece {
@@ -79,12 +94,12 @@ impl TarReader {
     /// The next group. None at the end.
     pub(super) fn next(&mut self) -> Result<Option<RawRecord<'_>>, Unreadable> {
         let Some(position) = self.read(false)? else { return Ok(None) };
-        let Self { group, wanted, line, .. } = self;
+        let Self { group, wanted, key, line, .. } = self;
         let unreadable = |reason| Unreadable { position, rest: AfterError::Readable, reason };
         if let Some(text) = group.text(wanted) {
             return Ok(Some(RawRecord { kind: RawKind::Text, position, bytes: text }));
         }
-        group.write(wanted, line).map_err(unreadable)?;
+        group.write(wanted, key, line).map_err(unreadable)?;
         Ok(Some(RawRecord { kind: RawKind::Line, position, bytes: line }))
     }
 
@@ -139,11 +154,9 @@ impl TarReader {
         let start = self.position;
         let wanted = if all { &Wanted::all(&self.wanted) } else { &self.wanted };
         self.group.clear();
-        let key = match &self.ahead {
-            Some(first) => first.key.clone(),
-            None => Vec::new(),
-        };
-        while let Some(Grouped { member, extension, .. }) = self.ahead.take_if(|next| next.key == key) {
+        self.key.clear();
+        self.key.extend(self.ahead.iter().flat_map(|first| &first.key));
+        while let Some(Grouped { member, extension, .. }) = self.ahead.take_if(|next| next.key == self.key) {
             let added = self.group.add(extension, &member, wanted, &mut self.archive);
             added.map_err(|damage| lost(start, damage))?;
             self.ahead = grouped(&mut self.archive).map_err(|damage| lost(start, damage))?;

@@ -1,8 +1,11 @@
 """Folders as `energon prepare` makes them."""
 
+import itertools
 import json
 import pickle
 import struct
+import tarfile
+from pathlib import Path
 
 import pytest
 
@@ -26,14 +29,22 @@ def folder(tmp_path):
     meta = tmp_path / ".nv-meta"
     meta.mkdir()
     for number, (name, count) in enumerate(COUNTS.items()):
-        (tmp_path / name).write_bytes(tar_of(captions(count, number)))
-        (tmp_path / f"{name}.idx").write_bytes(struct.pack(f"<{count + 1}Q", *range(count + 1)))
+        write(tmp_path / name, captions(count, number))
     (meta / ".info.json").write_text(json.dumps({"energon_version": "7.4.1", "shard_counts": COUNTS}))
     split(tmp_path)
     (meta / "dataset.yaml").write_text(
         "__module__: megatron.energon\n__class__: CaptioningSample\nfield_map: {image: png, caption: txt}\n"
     )
     return tmp_path
+
+
+def write(path, records):
+    """A tar and its index, as Energon writes it."""
+    path.write_bytes(tar_of(records))
+    with tarfile.open(path) as archive:
+        members = [(member.name.partition(".")[0], member.offset) for member in archive]
+        starts = [next(group)[1] for _, group in itertools.groupby(members, key=lambda member: member[0])]
+        Path(f"{path}.idx").write_bytes(struct.pack(f"<{len(starts) + 1}Q", *starts, archive.offset))
 
 
 def split(folder, exclude=("left.tar",)):
@@ -133,8 +144,6 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
     split(folder, ["nowhere.tar/0007"])
     refused("which is in no shard of the folder", folder)
     split(folder)
-    (folder / "val.tar.idx").write_bytes(bytes(8 * 4))
-    refused("expected 4 samples, as .info.json says, found 3", folder, split="val")
     (folder / "val.tar").unlink()
     refused("no such file", folder, split="val")
     split(folder, ["left.tar", "train/a_00.tar/0001"])
@@ -143,6 +152,32 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
             gm.EnergonFolder(folder), tokenizer=tokenizer, drop=gm.RowList("x.txt"), packing="pad",
             sample=gm.ImageText(MODEL),
         )  # fmt: skip
+
+
+def test_counts_of_shards_are_compared_with_the_folders(folder, tokenizer):
+    tar, index = folder / "val.tar", folder / "val.tar.idx"
+
+    def refused(match):
+        with pytest.raises(gm.ShardError, match=match) as caught:
+            gm.EnergonFolder(folder, split="val")
+        assert caught.value.shard == str(tar)
+
+    whole = index.read_bytes()
+    index.write_bytes(whole[:-8])
+    refused(r"val.tar: expected 4 samples, as .info.json says, found 3 in val.tar.idx: prepare the folder again")
+    index.write_bytes(b"")
+    refused("expected 4 samples, as .info.json says, found 0 in val.tar.idx")
+    index.write_bytes(whole)
+    tar.write_bytes(tar_of(captions(7, 2)))
+    refused("expected 4 samples, as .info.json says, found 5 or more, as the tar goes on where val.tar.idx ends")
+    index.unlink()
+    refused("expected 4 samples, as .info.json says, found 7 in the tar")
+    tar.write_bytes(tar_of(captions(4, 2)))
+    assert len(records(gm.EnergonFolder(folder, split="val"), tokenizer)[0]) == 4
+    # A tar that is cut is the run's to report.
+    tar.write_bytes(tar.read_bytes()[:-20000])
+    with pytest.raises(gm.ShardError, match=r"val.tar: record .*it was cut"):
+        records(gm.EnergonFolder(folder, split="val"), tokenizer)
 
 
 def metadataset(path, **splits):

@@ -4,6 +4,7 @@ import io
 import itertools
 import json
 import pickle
+from pathlib import Path
 
 import numpy as np
 import pytest
@@ -172,8 +173,8 @@ def test_placeholders_in_a_text(tmp_path, folder):
         rows = list(iterator)
         reasons = [(entry["record"], entry["reason"]) for entry in iterator.quarantine()]
     assert reasons == [
-        (1, "expected a placeholder for each image, found 2 for 1"),
-        (2, "expected a placeholder for each image, found 1 for 0"),
+        (1, 'sample "b": expected a placeholder for each image, found 2 for 1'),
+        (2, 'sample "c": expected a placeholder for each image, found 1 for 0'),
     ]
     for row, record in zip(rows, [records[0], records[3]], strict=True):
         ids, mask, images = oracle(record[1])
@@ -263,11 +264,55 @@ def test_damaged_images_become_zeros_and_are_not_trained_on(tmp_path, folder, la
     before = list(itertools.takewhile(lambda batch: not has_damaged(batch["provenance"]), expected))
     assert_same_batches(itertools.islice(stopping, len(before)), before)
     with pytest.raises(
-        gm.ShardError, match=r"0.tar: record 3, byte .*: image 2 of the record, at byte .*, cannot be d"
+        gm.ShardError, match=r"0.tar: record 3, byte .*: sample \".*\": image 2, at byte .*, cannot be decoded"
     ):
         next(stopping)
     assert stopping.get_state()["step"] == len(before)
     stopping.close()
+
+
+def test_damaged_images_are_listed_once_in_the_quarantine_file(tmp_path, folder):
+    records = [captions(30, 0), captions(30, 1)]
+    damaged(records[0], 3, 10, 11), damaged(records[1], 0, 29)
+    records[0].insert(5, ("long", {"1.png": image(8, 8), "txt": b"x" * 300}))
+    paths = write(tmp_path, *records)
+    arguments = {
+        "tokenizer": folder, "sample": gm.ImageText(FIXED, text=gm.Text("txt")), "packing": "best_fit",
+        "fit_window": 6, "sequence_length": 128, "batch_size": 2, "lanes": 2, "epochs": 2, "eos": False, "seed": 1,
+        "on_error": "quarantine", "max_error_rate": 0.5,
+    }  # fmt: skip
+
+    def listed(path):
+        return sorted(path.read_text().splitlines())
+
+    whole = tmp_path / "whole.jsonl"
+    with iter(gm.PackedDataset(paths, quarantine_file=whole, threads=1, **arguments)) as iterator:
+        steps = sum(1 for _ in iterator)
+        stats = iterator.stats()
+    lines = [json.loads(line) for line in listed(whole)]
+    images = [line for line in lines if line.get("undecodable")]
+    assert (len(images), len(lines)) == (stats["undecodable"], stats["undecodable"] + stats["quarantined"]) == (10, 12)
+    for lane in range(2):
+        of_lane = [line["number"] for line in images if line["lane"] == lane]
+        assert sorted(of_lane) == list(range(1, len(of_lane) + 1))
+    for line in lines:
+        key = records[int(Path(line["shard"]).stem)][line["record"]][0]
+        assert line["reason"].startswith(f'sample "{key}": ')
+        assert ("cannot be decoded: PNG image: " in line["reason"]) == ("undecodable" in line)
+
+    resumed = tmp_path / "resumed.jsonl"
+    dataset = gm.PackedDataset(paths, quarantine_file=resumed, threads=3, **arguments)
+    state = None
+    for _ in range(steps):
+        with iter(dataset) as iterator:
+            if state is not None:
+                iterator.set_state(state)
+            next(iterator)
+            state = iterator.get_state()
+    with iter(dataset) as iterator:
+        iterator.set_state(state)
+        assert not list(iterator)
+    assert listed(resumed) == listed(whole)
 
 
 def test_conversations_of_either_form(tmp_path, folder):
