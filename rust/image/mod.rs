@@ -34,9 +34,11 @@ pub struct ImageFile {
 pub struct Plan {
     /// Tokens of the text that the image takes.
     pub tokens: u32,
-    /// Patches of pixels; 0 for models that take images of one size.
+    /// Patches of pixels; 0 for models without.
     pub patches: u32,
-    /// The patches as frames, rows and columns.
+    /// Tiles, with that of the whole image; 0 for models without.
+    pub tiles: u32,
+    /// The patches as frames, rows and columns; of tiles, those without the whole image.
     pub grid: [u32; 3],
     /// So many rows and as many columns of patches are one token.
     pub merge: u32,
@@ -111,14 +113,16 @@ pub struct ImageRows {
 }
 
 /// The shape of an image's pixels.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub enum PixelShape {
-    /// All images have one size: `[height, width, 3]`.
-    Fixed {
-        /// Rows of pixels.
-        height: usize,
-        /// Columns of pixels.
-        width: usize,
+    /// All images have one shape, such as `[height, width, 3]`.
+    Fixed(Vec<usize>),
+    /// Tiles, of which an image has as many as its size says.
+    Tiles {
+        /// The most tiles of an image, with that of the whole image.
+        most: usize,
+        /// The shape of a tile.
+        shape: Vec<usize>,
     },
     /// Patches, of which an image has as many as its size says.
     Patches {
@@ -130,12 +134,17 @@ pub enum PixelShape {
 }
 
 impl ImageRows {
-    /// The most patches of a row; any number where images have one size.
+    /// The most patches of a row; any number where images have none.
     pub fn max_patches(&self) -> usize {
         match self.shape {
-            PixelShape::Fixed { .. } => usize::MAX,
+            PixelShape::Fixed(_) | PixelShape::Tiles { .. } => usize::MAX,
             PixelShape::Patches { most, .. } => most,
         }
+    }
+
+    /// How many elements of the mask an image has: one, or one for each tile.
+    pub fn mask_width(&self) -> usize {
+        if let PixelShape::Tiles { most, .. } = self.shape { most } else { 1 }
     }
 
     /// Adds the fields of images to those of a row's tokens, whose positions get three axes if that is wanted.
@@ -159,15 +168,17 @@ impl ImageRows {
         let most = self.max_images;
         let dtype = if self.normalized { DType::Float32 } else { DType::Uint8 };
         let int = |name, row_shape, content| Field::new(name, DType::Int32, row_shape, content, 0);
-        let mut fields = match self.shape {
-            PixelShape::Fixed { height, width } => {
-                vec![Field::new("images", dtype, vec![most, height, width, 3], Content::Pixels, 0)]
+        let (name, pixels, masks) = match &self.shape {
+            PixelShape::Fixed(shape) => ("images", [&[most], &**shape].concat(), vec![most]),
+            PixelShape::Tiles { most: tiles, shape } => {
+                ("images", [&[most, *tiles], &**shape].concat(), vec![most, *tiles])
             }
-            PixelShape::Patches { most, length } => {
-                vec![Field::new("image_patches", dtype, vec![most, length], Content::Pixels, 0)]
+            PixelShape::Patches { most: patches, length } => {
+                ("image_patches", vec![*patches, *length], vec![most])
             }
         };
-        fields.push(int("image_masks", vec![most], Content::ImageMask));
+        let mut fields = vec![Field::new(name, dtype, pixels, Content::Pixels, 0)];
+        fields.push(int("image_masks", masks, Content::ImageMask));
         if let PixelShape::Patches { .. } = self.shape {
             fields.push(int("image_grid_thw", vec![most, 3], Content::ImageGrid));
         }
@@ -176,12 +187,23 @@ impl ImageRows {
         fields
     }
 
+    /// Where the values end that image number `images` of a row may take, if it may take fewer.
+    pub fn end(&self, images: usize) -> Option<usize> {
+        let PixelShape::Tiles { most, shape } = &self.shape else { return None };
+        Some((images + 1) * most * shape.iter().product::<usize>())
+    }
+
     /// The values of a row's pixels that an image takes, behind so many images and patches.
     pub fn values(&self, images: usize, patches: usize, plan: &Plan) -> std::ops::Range<usize> {
-        match self.shape {
-            PixelShape::Fixed { height, width } => {
-                let length = height * width * 3;
+        match &self.shape {
+            PixelShape::Fixed(shape) => {
+                let length: usize = shape.iter().product();
                 images * length..(images + 1) * length
+            }
+            PixelShape::Tiles { most, shape } => {
+                let length: usize = shape.iter().product();
+                let start = images * most * length;
+                start..start + plan.tiles as usize * length
             }
             PixelShape::Patches { length, .. } => {
                 patches * length..(patches + plan.patches as usize) * length

@@ -1,6 +1,6 @@
 //! The models of `gristmill_images`.
 
-use gristmill_images::{ImageModel, Shape, Size};
+use gristmill_images::{ImageModel, Shape, Size, tile_count};
 
 use super::{ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
 
@@ -11,23 +11,20 @@ pub fn size(header: &[u8]) -> Result<(u32, u32), String> {
         .map_err(|error| error.to_string())
 }
 
-/// What rows of `sequence_length` tokens hold of a model's images. None if its images become tiles. Without `max_patches`
-/// a row has as many as its tokens can stand for.
-pub fn pixel_shape(
-    model: &ImageModel,
-    sequence_length: usize,
-    max_patches: Option<usize>,
-) -> Option<PixelShape> {
+/// What rows of `sequence_length` tokens hold of a model's images. Without `max_patches` a row has as many as its tokens
+/// can stand for.
+pub fn pixel_shape(model: &ImageModel, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
     match model.settings().shape {
-        Shape::Fixed { size, .. } => {
-            Some(PixelShape::Fixed { height: size.height as usize, width: size.width as usize })
-        }
+        Shape::Fixed { size, .. } => PixelShape::Fixed(vec![size.height as usize, size.width as usize, 3]),
         Shape::Patches(patches) => {
             let of_tokens = sequence_length * (patches.merge * patches.merge) as usize;
             let length = (3 * patches.temporal * patches.patch * patches.patch) as usize;
-            Some(PixelShape::Patches { most: max_patches.unwrap_or(of_tokens), length })
+            PixelShape::Patches { most: max_patches.unwrap_or(of_tokens), length }
         }
-        Shape::Tiles { .. } => None,
+        Shape::Tiles { side, .. } => PixelShape::Tiles {
+            most: model.most_tiles() as usize,
+            shape: vec![side as usize, side as usize, 3],
+        },
     }
 }
 
@@ -38,11 +35,13 @@ impl Model for ImageModel {
             return Err(format!("expected at most {} pixels, found {pixels}", gristmill_images::MAX_PIXELS));
         }
         let plan = self.plan(Size { width, height }).map_err(|error| error.to_string())?;
-        let merge = match self.settings().shape {
-            Shape::Patches(patches) => patches.merge,
-            Shape::Fixed { .. } | Shape::Tiles { .. } => 1,
+        let [down, across] = plan.tiles;
+        let (tiles, grid, merge) = match self.settings().shape {
+            Shape::Patches(patches) => (0, plan.grid_thw, patches.merge),
+            Shape::Fixed { .. } => (0, plan.grid_thw, 1),
+            Shape::Tiles { .. } => (tile_count(plan.tiles), [1, down, across], 1),
         };
-        Ok(Plan { tokens: plan.tokens, patches: plan.patches, grid: plan.grid_thw, merge })
+        Ok(Plan { tokens: plan.tokens, patches: plan.patches, tiles, grid, merge })
     }
 
     fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String> {

@@ -38,6 +38,8 @@ pub(super) struct Segment<'a> {
     pub opens: bool,
     /// The images of the row before those of these tokens.
     pub images_before: usize,
+    /// How many elements of the mask an image has.
+    pub mask_width: usize,
 }
 
 impl Segment<'_> {
@@ -252,7 +254,9 @@ fn axes<E>(row: &mut [E]) -> impl Iterator<Item = &mut [E]> {
 }
 
 fn write_image_masks<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
-    of_images(row, segment, padding, 1, |elements, _| elements[0] = E::from_i32(1));
+    of_images(row, segment, padding, segment.mask_width, |elements, image| {
+        elements[..image.plan.tiles.max(1) as usize].fill(E::from_i32(1));
+    });
 }
 
 fn write_image_grids<E: Element>(row: &mut [E], segment: &Segment, padding: E) {

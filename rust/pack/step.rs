@@ -10,6 +10,7 @@ use super::tokens::{Token, TokenSlice};
 use crate::batch::ring::{LaneWriter, LentPart};
 use crate::batch::schema::Content;
 use crate::error::ShardError;
+use crate::image::ImageRows;
 use crate::pack::report::Report;
 use crate::spec::mixture::Mixture;
 use crate::spec::{Packing, StreamSpec};
@@ -286,6 +287,7 @@ impl StepWriter {
             position: self.filled - self.segment_start,
             opens,
             images_before: self.images.images,
+            mask_width: self.mixture.image_rows().map_or(1, ImageRows::mask_width),
         };
         rows::write(&mut self.writer.row(self.row), &segment);
         let trained = tokens.trained.map_or(0, |trained| trained.iter().filter(|trained| **trained).count());
@@ -312,7 +314,11 @@ impl StepWriter {
                 trained,
             };
             let values = rows.values(*images, *patches, &image.plan);
+            let end = values.end;
             parts.push(PixelPart { row: self.row, values, image: Some(placed) });
+            if let Some(end_of_image) = rows.end(*images).filter(|end_of_image| end < *end_of_image) {
+                parts.push(PixelPart { row: self.row, values: end..end_of_image, image: None });
+            }
             *images += 1;
             *patches += image.plan.patches as usize;
             *image_tokens += image.plan.tokens as usize;

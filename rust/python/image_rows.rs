@@ -20,8 +20,7 @@ impl ImageModel {
         sequence_length: usize,
         max_patches: Option<usize>,
     ) -> Result<PixelShape, Error> {
-        image::model::pixel_shape(self.inner(), sequence_length, max_patches)
-            .ok_or_else(|| Error::Argument("model=: rows of images in tiles are not offered".to_owned()))
+        Ok(image::model::pixel_shape(self.inner(), sequence_length, max_patches))
     }
 
     /// The members with these extensions, which are images.

@@ -112,6 +112,13 @@ mod decoding {
             [placeholder, token, before, after]
         }
 
+        /// The tokens between the tiles of a row, after one, and before the whole image; none of models without tiles.
+        #[getter]
+        fn separators(&self) -> Option<[&'static str; 3]> {
+            matches!(self.inner.settings().shape, Shape::Tiles { .. })
+                .then_some(gristmill_images::TILE_SEPARATORS)
+        }
+
         fn plan(&self, height: u32, width: u32) -> PyResult<Plan> {
             let plan = self.inner.plan(Size { width, height }).map_err(to_error)?;
             Ok(((plan.size.height, plan.size.width), plan.grid_thw, plan.tokens, plan.tiles))

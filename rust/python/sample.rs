@@ -13,7 +13,7 @@ use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
-use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
+use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
@@ -77,6 +77,7 @@ pub struct ImageTextPlan {
     template_text: String,
     image_text: String,
     untrained: Vec<u32>,
+    separators: Option<[u32; 3]>,
     max_images: usize,
     max_patches: Option<usize>,
     normalized: bool,
@@ -153,6 +154,7 @@ impl ImageTextPlan {
                 text: self.image_text,
                 image: self.image_token,
                 untrained: self.untrained,
+                separators: self.separators.map(|[across, down, whole]| Separators { across, down, whole }),
             },
             text: match (self.chat, self.text_field) {
                 (Some(chat), _) => {

@@ -42,11 +42,12 @@ VISION_CHATML = (
 )
 _VISION_TOKENS = (
     "<|vision_start|>", "<|vision_end|>", "<|image_pad|>", "<start_of_image>", "<image_soft_token>", "<end_of_image>",
+    "<|image_start|>", "<|image_end|>", "<|image|>", "<|patch|>", "<|tile_x_separator|>", "<|tile_y_separator|>",
 )  # fmt: skip
 
 
 def write_vision(path: Path) -> Path:
-    """The same with the tokens that Qwen-VL and Gemma 3 have for images, and a template for these of Qwen."""
+    """The same with the tokens that Qwen-VL, Gemma 3 and Llama 4 have for images, and a template for these of Qwen."""
     file = write_chatml(path) / "tokenizer.json"
     tokenizer = json.loads(file.read_text())
     tokens = tokenizer["added_tokens"]

@@ -27,6 +27,8 @@ class ImageModel(Model):
     # The shape of all images; or the most patches of a row, and the values of one.
     fixed: tuple[int, ...] | None = None
     patches: tuple[int, int] | None = None
+    # Or the most tiles of an image, and the shape of one.
+    tiles: tuple[int, ...] | None = None
     mrope: bool = False
     dtype: Any = np.uint8
 
@@ -97,7 +99,15 @@ class ImageModel(Model):
             for segment, start in zip(row, starts, strict=False):
                 axes[:, start : start + len(segment.ids)] = mrope(len(segment.ids), segment.ids.images)
             arrays[name] = axes
-        if self.fixed:
+        masks: list[Any] = [1] * len(pictures) + rest
+        if self.tiles:
+            pixels = np.zeros((self.max_images, *self.tiles), self.dtype)
+            masks = np.zeros((self.max_images, self.tiles[0]), int)
+            for number, (_, _, picture) in enumerate(pictures):
+                pixels[number, : len(picture.pixels)] = picture.pixels
+                masks[number, : len(picture.pixels)] = 1
+            arrays["images"] = pixels
+        elif self.fixed:
             pixels = np.zeros((self.max_images, *self.fixed), self.dtype)
             for number, (_, _, picture) in enumerate(pictures):
                 pixels[number] = picture.pixels
@@ -108,8 +118,8 @@ class ImageModel(Model):
                 pixels[at : at + len(picture.pixels)] = picture.pixels
                 at += len(picture.pixels)
             arrays["image_patches"] = pixels
-        arrays["image_masks"] = [1] * len(pictures) + rest
-        if not self.fixed:
+        arrays["image_masks"] = masks
+        if self.patches:
             arrays["image_grid_thw"] = [[*picture.grid] for _, _, picture in pictures] + [[0, 0, 0] for _ in rest]
         arrays["image_segmentation"] = [number for number, _, _ in pictures] + rest
         arrays["image_position"] = [start + picture.at for _, start, picture in pictures] + rest
@@ -119,6 +129,13 @@ class ImageModel(Model):
 def patches_of(image: Picture) -> int:
     """The patches of an image; 0 if it has none."""
     return int(np.prod(image.grid))
+
+
+def tiles_text(tiles, tokens):
+    """What Llama 4's processor writes between the start and the end of an image."""
+    (down, across), tile = tiles, "<|patch|>" * tokens
+    rows = "<|tile_x_separator|>".join([tile] * across) + "<|tile_y_separator|>"
+    return (rows * down if down * across > 1 else "") + "<|image|>" + tile
 
 
 def mrope(length: int, images: Sequence[Picture]) -> np.ndarray:

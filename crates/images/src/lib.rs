@@ -9,6 +9,7 @@ mod webp;
 
 pub use model::{
     ImageModel, ImagePlan, LONGEST_SIDE, Markup, ModelError, NAMES as MODEL_NAMES, Patches, Settings, Shape,
+    TILE_SEPARATORS, tile_count,
 };
 pub use resize::{Filter, Pillow, Resize, Scratch, Window};
 

@@ -117,6 +117,8 @@ class ImageTextPlan:
       template_text: what the chat template writes for an image; empty if that is `image_text`.
       image_text: what stands for an image in a text, with one such token.
       untrained: further ids that are never trained on.
+      separators: the ids between the tiles of a row of them, after one, and before the whole image, of models with
+        tiles.
       normalized: whether pixels are float32.
       rotary: whether positions have three axes.
     """
@@ -130,6 +132,7 @@ class ImageTextPlan:
     template_text: str
     image_text: str
     untrained: list[int]
+    separators: list[int] | None
     max_images: int
     max_patches: int | None
     normalized: bool
@@ -159,12 +162,11 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
     """
     model = sample.model if isinstance(sample.model, ImageModel) else ImageModel(sample.model)
     core = core_of_model(model)
-    if core.kind == "tiles":
-        raise ArgumentError(f"model={sample.model!r}: rows of images in tiles are not offered; use ImageModel.pixels")
     if sample.mrope and core.kind != "patches":
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
     parts, text = image_fields.resolve(sample.fields, sample.text, shards, max_document_bytes)
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
+    separators = None if core.separators is None else [_token(encoder, sample, name) for name in core.separators]
     chat = make(text, encoder) if isinstance(text, Chat) else None
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
@@ -174,7 +176,8 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
         image_token=image_token,
         template_text=template_text if chat else "",
         image_text=image_text,
-        untrained=untrained,
+        untrained=untrained + (separators or []),
+        separators=separators,
         max_images=sample.max_images,
         max_patches=sample.max_patches if core.kind == "patches" else None,
         normalized=sample.images == "float32",
@@ -208,11 +211,7 @@ def _image_tokens(
                 f"model={shown!r}: its images have tokens: set image_token= to the one of the tokenizer"
             )
         return None, "", "", []
-    image_token = core_of(encoder).token_to_id(token)
-    if image_token is None:
-        raise ArgumentError(
-            f"model={shown!r}: the tokenizer has no token {token!r}, which stands for images; use the model's tokenizer"
-        )
+    image_token = _token(encoder, sample, token)
     image_text, template_text = before + token + after, placeholder
     if sample.image_token is not None:
         template_text = ""
@@ -223,6 +222,21 @@ def _image_tokens(
     words = [placeholder, *re.findall("<[^<>]+>", before + after)]
     found = [core_of(encoder).token_to_id(word) for word in words]
     return image_token, image_text, template_text, [known for known in found if known is not None]
+
+
+def _token(encoder: Encoder, sample: ImageText, token: str) -> int:
+    """The id of a token that stands for images.
+
+    Raises:
+      ArgumentError: the vocabulary lacks it.
+    """
+    found = core_of(encoder).token_to_id(token)
+    if found is None:
+        raise ArgumentError(
+            f"model={sample.model!r}: the tokenizer has no token {token!r}, which stands for images; use the model's "
+            "tokenizer"
+        )
+    return found
 
 
 @overload

@@ -42,6 +42,7 @@ fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
         position: 0,
         opens: true,
         images_before: 0,
+        mask_width: 1,
     }
 }
 

@@ -21,8 +21,12 @@ from images import captions, image
 
 FIXED = gm.ImageModel("gemma3", size=(8, 12), tokens=4)
 PATCHES = gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=512)
-IMAGE = {"gemma3": "\n\n<start_of_image>{}<end_of_image>\n\n", "qwen3-vl": "<|vision_start|>{}<|vision_end|>"}
-TOKEN = {"gemma3": "<image_soft_token>", "qwen3-vl": "<|image_pad|>"}
+TILES = gm.ImageModel("llama4", size=4, max_tiles=4, tokens=3)
+IMAGE = {
+    "gemma3": "\n\n<start_of_image>{}<end_of_image>\n\n", "qwen3-vl": "<|vision_start|>{}<|vision_end|>",
+    "llama4": "<|image_start|>{}<|image_end|>",
+}  # fmt: skip
+TOKEN = {"gemma3": "<image_soft_token>", "qwen3-vl": "<|image_pad|>", "llama4": "<|patch|>"}
 
 
 @pytest.fixture(scope="module")
@@ -46,7 +50,8 @@ def caption_oracle(folder, model, placeholders=False):
     tokenizer = Tokenizer.from_file(str(folder / "tokenizer.json"))
     token = tokenizer.token_to_id(TOKEN[model.name])
     around = {tokenizer.token_to_id(name) for name in ("<|vision_start|>", "<|vision_end|>", TOKEN[model.name])}
-    around |= {tokenizer.token_to_id(name) for name in ("<start_of_image>", "<end_of_image>")}
+    around |= {tokenizer.token_to_id(name) for name in ("<start_of_image>", "<end_of_image>", "<|image|>")}
+    around |= {tokenizer.token_to_id(name) for name in ("<|image_start|>", "<|image_end|>")}
     markup = IMAGE[model.name].format(TOKEN[model.name])
 
     def encoded(parts):
@@ -72,15 +77,23 @@ def caption_oracle(folder, model, placeholders=False):
                 continue
             data = pictures[len(images)]
             plan = model.plan(*reversed(gm.image_size(data)))
-            images.append(image_oracle.Picture(len(ids), plan.tokens, plan.grid_thw, model.pixels(data)))
-            ids += [index] * plan.tokens
-            mask += [False] * plan.tokens
+            of_image = [index] * plan.tokens
+            if model is TILES:
+                of_image = tokenizer.encode(
+                    image_oracle.tiles_text(plan.tiles, model.tokens), add_special_tokens=False
+                ).ids
+            at = len(ids) + of_image.index(index)
+            images.append(image_oracle.Picture(at, plan.tokens, plan.grid_thw, model.pixels(data)))
+            ids += of_image
+            mask += [False] * len(of_image)
         return ids, mask, images
 
     return encoded
 
 
-models = st.sampled_from([(FIXED, {"fixed": (8, 12, 3)}), (PATCHES, {"patches": (200, 96)})])
+models = st.sampled_from(
+    [(FIXED, {"fixed": (8, 12, 3)}), (PATCHES, {"patches": (200, 96)}), (TILES, {"tiles": (5, 4, 4, 3)})]
+)
 packings = st.sampled_from(
     [
         {"packing": "best_fit", "fit_window": 5},
@@ -131,7 +144,8 @@ def test_stream_matches_the_model(
     assert stats["documents"] + stats["filtered"] + stats["quarantined"] == epochs * sum(counts)
     assert (stats["filtered"] > 0) <= (packing.get("truncation") == "drop")
     assert stats["trained_tokens"] == oracle.totals["trained"]
-    assert stats["images"] == sum(int(batch["image_masks"].sum()) for batch in expected)
+    masks = [batch["image_masks"].reshape(4, max_images, -1)[..., 0] for batch in expected]
+    assert stats["images"] == sum(int(mask.sum()) for mask in masks)
 
     step = data.draw(st.integers(0, len(expected)))
     with iter(dataset) as iterator:
@@ -440,7 +454,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path, folder, encoder):
     refused("truncation='left'", packing="pad", truncation="left")
     refused("boundary_targets=True", boundary_targets=True)
     refused("tokenizer has no token '<image_soft_token>'", tokenizer=encoder)
-    refused("rows of images in tiles", sample=gm.ImageText("llama4", text=gm.Text("txt")))
+    refused("has no token '<.patch.>'", tokenizer=encoder, sample=gm.ImageText("llama4", text=gm.Text("txt")))
     refused("mrope=True", sample=gm.ImageText(FIXED, text=gm.Text("txt"), mrope=True))
     refused("set image_token=", sample=gm.ImageText(gm.ImageModel(size=8, tokens=3), text=gm.Text("txt")))
     refused("the model's own is", sample=gm.ImageText(FIXED, text=gm.Text("txt"), image_token="<image>"))

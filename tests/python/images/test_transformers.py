@@ -10,6 +10,7 @@ import pytest
 from PIL import Image
 
 import gristmill as gm
+from image_oracle import tiles_text
 
 transformers = pytest.importorskip("transformers")
 
@@ -115,6 +116,15 @@ def test_transparent_images_are_put_on_white(mode):
         expected = processor("siglip")(images=[image], return_tensors="np")["pixel_values"][0].transpose(1, 2, 0)
     model = gm.ImageModel("siglip", alpha="white")
     np.testing.assert_array_equal(model.pixels(file.getvalue(), dtype="float32"), expected)
+
+
+@pytest.mark.parametrize(("down", "across"), [(1, 1), (1, 2), (3, 1), (2, 3), (4, 4)])
+def test_tokens_of_llama4_are_those_of_its_processor(down, across):
+    from transformers.models.llama4.processing_llama4 import Llama4Processor
+
+    assert gm.ImageModel("llama4").plan(336 * down, 336 * across).tiles == (down, across)
+    expected = Llama4Processor._prompt_split_image(None, (down, across), 4)
+    assert expected == f"<|image_start|>{tiles_text((down, across), 4)}<|image_end|>"
 
 
 def test_settings_mean_what_they_mean_in_transformers():

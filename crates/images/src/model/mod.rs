@@ -6,6 +6,7 @@ mod tiles;
 mod write;
 
 pub use named::NAMES;
+pub use tiles::SEPARATORS as TILE_SEPARATORS;
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -323,8 +324,9 @@ impl Patches {
     }
 }
 
-/// With the tile of the whole image.
-fn tile_count([down, across]: [u32; 2]) -> u32 {
+/// How many tiles an image has that is so many tiles high and wide: with that of the whole image, if there are several.
+#[must_use]
+pub fn tile_count([down, across]: [u32; 2]) -> u32 {
     down * across + u32::from(down * across > 1)
 }
 

@@ -36,17 +36,20 @@ pub(super) fn size_on_canvas(source: Size, side: u32, tiles: [u32; 2]) -> Size {
     }
 }
 
+/// The tokens between the tiles of a row, after one, and before the whole image.
+pub const SEPARATORS: [&str; 3] = ["<|tile_x_separator|>", "<|tile_y_separator|>", "<|image|>"];
+
 /// The tokens of the tiles with separators, and those of the whole image.
 pub(super) fn expansion(token: &str, tokens: u32, [down, across]: [u32; 2]) -> Vec<(&str, u32)> {
     let mut parts = Vec::new();
     if down * across > 1 {
         for _ in 0..down {
             for _ in 1..across {
-                parts.extend([(token, tokens), ("<|tile_x_separator|>", 1)]);
+                parts.extend([(token, tokens), (SEPARATORS[0], 1)]);
             }
-            parts.extend([(token, tokens), ("<|tile_y_separator|>", 1)]);
+            parts.extend([(token, tokens), (SEPARATORS[1], 1)]);
         }
     }
-    parts.extend([("<|image|>", 1), (token, tokens)]);
+    parts.extend([(SEPARATORS[2], 1), (token, tokens)]);
     parts
 }
