@@ -12,6 +12,7 @@ from gristmill import filters
 from gristmill._chat.template import ChatTemplate
 from gristmill._core import __version__, build_info
 from gristmill._images.decoding import decode_image, image_size
+from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture, Source
 from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
@@ -61,6 +62,7 @@ __all__ = [
     "GlobalBatches",
     "GristmillError",
     "ImageError",
+    "ImageFunction",
     "ImageModel",
     "ImagePlan",
     "ImageText",

@@ -1,6 +1,6 @@
 """gristmill's Rust core. Not a public interface: use the names of the `gristmill` package."""
 
-from collections.abc import Sequence
+from collections.abc import Callable, Sequence
 from typing import Any, final
 
 import numpy as np
@@ -30,6 +30,7 @@ __all__ = [
     "ChatTemplate",
     "Encoder",
     "Field",
+    "ImageFunction",
     "ImageModel",
     "Pipeline",
     "Records",
@@ -127,6 +128,21 @@ class ImageModel:
     def pixels(
         self, data: bytes | bytearray, max_pixels: int, normalized: bool
     ) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]: ...
+
+@final
+class ImageFunction:
+    @property
+    def has_tokens(self) -> bool: ...
+    def __new__(
+        cls,
+        plan: Callable[[int, int], tuple[int, int]],
+        pixels: Callable[[Any, str, int], npt.NDArray[Any]],
+        shape: Sequence[int],
+        max_tiles: int | None,
+        takes_bytes: bool,
+        needs_size: bool,
+        has_tokens: bool,
+    ) -> ImageFunction: ...
 
 @final
 class ChatTemplate:

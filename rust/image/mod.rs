@@ -68,8 +68,26 @@ pub trait ImageModel: Send + Sync + fmt::Debug {
     /// What becomes of an image of this size. The error says what was expected and found.
     fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
 
-    /// Decodes an image file and writes its pixels. The error says what was expected and found.
-    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String>;
+    /// Decodes an image file and writes its pixels.
+    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), Fault>;
+}
+
+/// Why the pixels of an image cannot be written.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Fault {
+    /// The image is damaged: what was expected and found.
+    Damaged(String),
+    /// Something else is wrong, which may be different for another image or on another machine.
+    Failed(String),
+}
+
+impl Fault {
+    /// What is wrong.
+    pub fn into_reason(self) -> String {
+        match self {
+            Self::Damaged(reason) | Self::Failed(reason) => reason,
+        }
+    }
 }
 
 /// Where the pixels of an image go.

@@ -2,13 +2,18 @@
 
 use gristmill_images::{ImageModel, Shape, Size, tile_count};
 
-use super::{ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
+use super::{Fault, ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
 
 /// Width and height of an image that begins with these bytes. The error says what was expected and found.
 pub fn size(header: &[u8]) -> Result<(u32, u32), String> {
     gristmill_images::size(header)
         .map(|Size { width, height }| (width, height))
         .map_err(|error| error.to_string())
+}
+
+/// As [`size`], and zeros of an image whose size is not known.
+pub fn any_size(header: &[u8]) -> Result<(u32, u32), String> {
+    Ok(size(header).unwrap_or_default())
 }
 
 /// What rows of `sequence_length` tokens hold of a model's images. Without `max_patches` a row has as many as its tokens
@@ -44,9 +49,10 @@ impl Model for ImageModel {
         Ok(Plan { tokens: plan.tokens, patches: plan.patches, tiles, grid, merge })
     }
 
-    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), String> {
-        let image = self.decode(bytes, gristmill_images::MAX_PIXELS).map_err(|error| error.to_string())?;
-        let plan = self.plan(image.size).map_err(|error| error.to_string())?;
+    fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), Fault> {
+        let image = self.decode(bytes, gristmill_images::MAX_PIXELS);
+        let image = image.map_err(|error| Fault::Damaged(error.to_string()))?;
+        let plan = self.plan(image.size).map_err(|error| Fault::Damaged(error.to_string()))?;
         let written = match out {
             Pixels::Uint8(out) if out.len() == self.pixels_len(&plan) => {
                 self.write_u8(&image, &plan, out, &mut scratch.resize)
@@ -54,8 +60,11 @@ impl Model for ImageModel {
             Pixels::Float32(out) if out.len() == self.pixels_len(&plan) => {
                 self.write_f32(&image, &plan, out, &mut scratch.resize)
             }
-            _ => return Err("expected the size that its header had before, found another".to_owned()),
+            _ => {
+                let found = "expected the size that its header had before, found another";
+                return Err(Fault::Damaged(found.to_owned()));
+            }
         };
-        written.map_err(|error| error.to_string())
+        written.map_err(|error| Fault::Damaged(error.to_string()))
     }
 }

@@ -6,8 +6,9 @@ use std::sync::atomic::AtomicBool;
 use crate::batch::schema::DType;
 use crate::error::{Error, ShardError};
 use crate::format::key_at;
-use crate::image::{ImageFile, Pixels, Scratch};
+use crate::image::{Fault, ImageFile, Pixels, Scratch};
 use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
+use crate::prepare::image_text::of_sample;
 use crate::spec::mixture::Mixture;
 use crate::store::{Source, read_exact_at};
 
@@ -64,9 +65,18 @@ impl ImageDecoder {
         let model =
             model.ok_or_else(|| PixelFault::Unreadable(Error::Bug("a source without images".to_owned())))?;
         let written = model.write(&self.bytes, pixels, &mut self.scratch);
-        written.map_err(|reason| match self.key(image) {
-            Ok(key) => PixelFault::Damaged { key, reason },
-            Err(error) => PixelFault::Unreadable(error),
+        written.map_err(|fault| self.located(image, fault).unwrap_or_else(PixelFault::Unreadable))
+    }
+
+    /// A fault with the key of the image's sample. The error is that this cannot be read.
+    fn located(&mut self, image: &FileOfShard, fault: Fault) -> Result<PixelFault, Error> {
+        let key = self.key(image)?;
+        Ok(match fault {
+            Fault::Damaged(reason) => PixelFault::Damaged { key, reason },
+            Fault::Failed(reason) => {
+                let reason = of_sample(&key, &format!("the pixels of an image cannot be made: {reason}"));
+                PixelFault::Unreadable(self.error(image, image.file.offset, reason))
+            }
         })
     }
 
@@ -79,16 +89,17 @@ impl ImageDecoder {
             None => stream.read.places.open(shard, &self.stop)?,
         };
         key_at(file, image.record, &self.stop).map_err(|error| {
-            let byte = Some(image.record);
             let reason = format!("expected to read the name of a sample again, found: {error}");
-            let shard = Arc::clone(shard.name());
-            stream.read.places.outage().unwrap_or(Error::Shard(ShardError {
-                shard,
-                record: None,
-                byte,
-                reason,
-            }))
+            self.error(image, image.record, reason)
         })
+    }
+
+    /// An error at a byte of an image's shard; or why its store could not be read.
+    fn error(&self, image: &FileOfShard, byte: u64, reason: String) -> Error {
+        let stream = &self.mixture.sources[image.source].stream;
+        let shard = Arc::clone(stream.shards[image.shard as usize].name());
+        let error = ShardError { shard, record: None, byte: Some(byte), reason };
+        stream.read.places.outage().unwrap_or(Error::Shard(error))
     }
 
     /// Reads the bytes of an image file.

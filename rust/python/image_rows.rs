@@ -15,6 +15,7 @@ impl ImageModel {
     }
 
     /// What rows hold of its images, see [`image::model::pixel_shape`].
+    #[expect(clippy::unnecessary_wraps, reason = "as without the feature")]
     pub fn pixel_shape(
         &self,
         sequence_length: usize,
@@ -23,9 +24,10 @@ impl ImageModel {
         Ok(image::model::pixel_shape(self.inner(), sequence_length, max_patches))
     }
 
-    /// The members with these extensions, which are images.
-    pub fn parts(extensions: Vec<String>) -> ImageParts {
-        ImageParts { extensions, size: image::model::size }
+    /// The members with these extensions, which are images; of `any_size` if that need not be known.
+    pub fn parts(extensions: Vec<String>, any_size: bool) -> ImageParts {
+        let size = if any_size { image::model::any_size } else { image::model::size };
+        ImageParts { extensions, size }
     }
 }
 
@@ -40,7 +42,7 @@ impl ImageModel {
         Err(super::images::left_out())
     }
 
-    pub fn parts(extensions: Vec<String>) -> ImageParts {
+    pub fn parts(extensions: Vec<String>, _: bool) -> ImageParts {
         ImageParts { extensions, size: |_| Err(super::images::left_out().to_string()) }
     }
 }

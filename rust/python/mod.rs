@@ -14,6 +14,7 @@ mod encoder;
 mod error;
 mod fields;
 mod gzip_index;
+mod image_function;
 mod image_rows;
 mod images;
 mod inflate;
@@ -49,6 +50,8 @@ mod _core {
     use super::fields::{Field, layout_fields};
     #[pymodule_export]
     use super::gzip_index::{has_index, index_path, write_index};
+    #[pymodule_export]
+    use super::image_function::ImageFunction;
     #[pymodule_export]
     use super::images::{ImageModel, decode_image, image_size};
     #[pymodule_export]

@@ -366,6 +366,14 @@ impl Pipeline {
     }
 }
 
+impl Drop for Pipeline {
+    /// Joins the workers without the GIL: they may wait for it, to call a function of the user.
+    fn drop(&mut self) {
+        let close = || _ = self.inner.lock().map(|mut pipeline| pipeline.close());
+        _ = Python::try_attach(|py| py.detach(close));
+    }
+}
+
 /// The statistics of sources by their names, in the order in which the user has listed them.
 fn by_source(py: Python<'_>, mut sources: Vec<SourceStats>) -> PyResult<Bound<'_, PyDict>> {
     sources.sort_by_key(|source| source.number);

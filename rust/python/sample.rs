@@ -1,13 +1,16 @@
 //! What a record becomes, as `gristmill._sample` says it.
 
+use std::sync::Arc;
+
 use gristmill_chat_template::NoneFields;
 use pyo3::prelude::*;
 
 use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
+use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
 use crate::format::{IMAGES_KEY, Path, Projection};
-use crate::image::ImageRows;
+use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Tools};
 use crate::prepare::completion::Completions;
@@ -66,13 +69,20 @@ pub struct CompletionPlan {
     drops_untrained: bool,
 }
 
+/// What becomes of images.
+#[derive(FromPyObject)]
+enum AnyModel {
+    Rules(Py<ImageModel>),
+    Function(Py<ImageFunction>),
+}
+
 /// Images with a text or a conversation.
 #[derive(FromPyObject)]
 pub struct ImageTextPlan {
     text_field: Option<String>,
     chat: Option<ChatPlan>,
     parts: Vec<String>,
-    image_model: Py<ImageModel>,
+    image_model: AnyModel,
     image_token: Option<u32>,
     template_text: String,
     image_text: String,
@@ -114,7 +124,8 @@ impl Masked {
                 drops_untrained: plan.drops_untrained,
             }),
             Self::ImageText(mut plan) => {
-                with_images = Some(ImageModel::parts(std::mem::take(&mut plan.parts)));
+                let any_size = plan.image_model.takes_any_size();
+                with_images = Some(ImageModel::parts(std::mem::take(&mut plan.parts), any_size));
                 Prepare::ImageText(plan.samples(filter_paths, sequence_length, wanted)?.into())
             }
         };
@@ -127,12 +138,32 @@ impl Masked {
     }
 }
 
+impl AnyModel {
+    fn core(&self) -> Arc<dyn image::ImageModel> {
+        match self {
+            Self::Rules(model) => model.get().core(),
+            Self::Function(function) => function.get().core(),
+        }
+    }
+
+    fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> Result<PixelShape, Error> {
+        match self {
+            Self::Rules(model) => model.get().pixel_shape(sequence_length, max_patches),
+            Self::Function(function) => Ok(function.get().pixel_shape()),
+        }
+    }
+
+    fn takes_any_size(&self) -> bool {
+        matches!(self, Self::Function(function) if function.get().takes_any_size())
+    }
+}
+
 impl ImageTextPlan {
     /// What rows hold of images.
     pub fn rows(&self, sequence_length: usize) -> Result<ImageRows, Error> {
         Ok(ImageRows {
             max_images: self.max_images,
-            shape: self.image_model.get().pixel_shape(sequence_length, self.max_patches)?,
+            shape: self.image_model.pixel_shape(sequence_length, self.max_patches)?,
             normalized: self.normalized,
             rotary: self.rotary,
         })
@@ -147,7 +178,7 @@ impl ImageTextPlan {
         Ok(ImageTexts {
             filter_paths,
             rows: self.rows(sequence_length)?,
-            model: self.image_model.get().core(),
+            model: self.image_model.core(),
             images: wanted(IMAGES_KEY),
             tokens: ImageTokens {
                 template: self.template_text,

@@ -11,6 +11,7 @@ statistics and quarantined records are those up to the last delivered batch.
 """
 
 import time
+import weakref
 from typing import Any
 
 from gristmill import _core
@@ -31,6 +32,8 @@ class Stream:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.core = _core.Pipeline(core_of(spec.tokenizing.tokenizer), spec)
+        # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
+        weakref.finalize(self, self.core.close)
         self._fingerprint = spec.fingerprint
         self._shares_cores = False
         self._started: float | None = None

@@ -19,6 +19,7 @@ from gristmill._chat.template import (
     to_json,
     train_options,
 )
+from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
 from gristmill._sample import image_fields
 from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
@@ -127,7 +128,7 @@ class ImageTextPlan:
     text_field: str | None
     chat: ChatPlan | None
     parts: list[str]
-    image_model: _core.ImageModel
+    image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
     template_text: str
     image_text: str
@@ -160,13 +161,15 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
       ArgumentError: the tokenizer lacks the model's token of images, the model has no rows, or parts cannot be told.
       TemplateError: as for `make`.
     """
-    model = sample.model if isinstance(sample.model, ImageModel) else ImageModel(sample.model)
-    core = core_of_model(model)
-    if sample.mrope and core.kind != "patches":
+    model = ImageModel(sample.model) if isinstance(sample.model, str) else sample.model
+    core = core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
+    has_patches = isinstance(core, _core.ImageModel) and core.kind == "patches"
+    if sample.mrope and not has_patches:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
     parts, text = image_fields.resolve(sample.fields, sample.text, shards, max_document_bytes)
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
-    separators = None if core.separators is None else [_token(encoder, sample, name) for name in core.separators]
+    between = core.separators if isinstance(core, _core.ImageModel) else None
+    separators = None if between is None else [_token(encoder, sample, name) for name in between]
     chat = make(text, encoder) if isinstance(text, Chat) else None
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
@@ -179,7 +182,7 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
         untrained=untrained + (separators or []),
         separators=separators,
         max_images=sample.max_images,
-        max_patches=sample.max_patches if core.kind == "patches" else None,
+        max_patches=sample.max_patches if has_patches else None,
         normalized=sample.images == "float32",
         rotary=sample.mrope,
         model_name=_named(model),
@@ -189,18 +192,21 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
     )
 
 
-def _named(model: ImageModel) -> str:
+def _named(model: ImageModel | ImageFunction) -> str:
     """A model with those of its values that are set: `ImageModel(name='qwen3-vl', pillow=13)`."""
+    if isinstance(model, ImageFunction):
+        return model.described
     values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.name != "_"}
     inside = ", ".join(f"{name}={value!r}" for name, value in values.items() if value is not None)
     return f"ImageModel({inside})"
 
 
 def _image_tokens(
-    core: _core.ImageModel, encoder: Encoder, sample: ImageText
+    core: _core.ImageModel | _core.ImageFunction, encoder: Encoder, sample: ImageText
 ) -> tuple[int | None, str, str, list[int]]:
     """The id of the image token, an image in a text and in a template's, and ids around it that are not trained on."""
-    (placeholder, token, before, after), shown = core.markup, sample.model
+    shown = sample.model
+    placeholder, token, before, after = core.markup if isinstance(core, _core.ImageModel) else [""] * 4
     if sample.image_token is not None:
         if token:
             raise ArgumentError(f"image_token={sample.image_token!r}: the model's own is {token!r}; leave it out")

@@ -5,6 +5,7 @@ from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
 from gristmill._chat.template import ChatTemplate, TrainOn
+from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -209,7 +210,8 @@ class ImageText:
     `undecodable`.
 
     Attributes:
-      model: what becomes of an image: a name such as `"qwen3-vl"` or `"gemma3"`, or an `ImageModel`.
+      model: what becomes of an image: a name such as `"qwen3-vl"` or `"gemma3"`, an `ImageModel`, or an
+        `ImageFunction`, which makes pixels in Python.
       fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each stands
         for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"` or
         `"conversation"`, such as `"txt"` or `"json[caption]"`. None: all images, and the text or conversation that the
@@ -229,7 +231,7 @@ class ImageText:
       ArgumentTypeError: a value is of the wrong type.
     """
 
-    model: "str | ImageModel"
+    model: "str | ImageModel | ImageFunction"
     fields: "Mapping[str, Any] | None" = None
     text: "Text | Chat | None" = None
     max_images: int = 8
@@ -239,8 +241,8 @@ class ImageText:
     image_token: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, (str, ImageModel)):
-            raise checks.wrong_type("model", self.model, "a name or a gm.ImageModel")
+        if not isinstance(self.model, (str, ImageModel, ImageFunction)):
+            raise checks.wrong_type("model", self.model, "a name, a gm.ImageModel or a gm.ImageFunction")
         if self.text is not None and not isinstance(self.text, (Text, Chat)):
             raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
         if isinstance(self.text, Text) and self.text.fim is not None:

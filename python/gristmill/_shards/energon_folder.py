@@ -135,11 +135,7 @@ class EnergonFolder:
 
     def _check_counts(self, names: Mapping[str, range]) -> None:
         for name in names:
-            path, expected = Path(self.path) / name, self._counts[name]
-            found, byte, what = _counted(path)
-            if found not in (None, expected):
-                reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found} {what}"
-                raise ShardError(str(path), None, byte, f"{reason}: prepare the folder again")
+            _check_count(Path(self.path) / name, self._counts[name])
 
     def _rows_left_out(self, kept: Mapping[str, range]) -> "list[list[int]]":
         """The rows of each shard of the manifest that are left out."""
@@ -251,31 +247,39 @@ def _range(subset: Any, total: int) -> tuple[int, int]:
     return low, high
 
 
-def _counted(path: Path) -> tuple[int | None, int | None, str]:
-    """The samples of a tar, the byte where another number was expected, and where they were counted.
+def _check_count(path: Path, expected: int) -> None:
+    """Checks the number of samples of a tar: by its index, or without one by its headers.
 
-    None for a tar that is damaged: where, a run says.
+    Raises:
+      ShardError: it is another one. Of a tar that is damaged, a run says where.
     """
+
+    def wrong(found: str, byte: int | None = None) -> ShardError:
+        reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found}: prepare the folder again"
+        return ShardError(str(path), None, byte, reason)
+
     index = Path(f"{path}.idx")
     if not index.is_file():
         from gristmill._prompts.spec import count_records  # that package imports this one
 
         try:
-            return count_records(path), None, "in the tar"
+            found = count_records(path)
         except ShardError:
-            return None, None, ""
-    ends = index.read_bytes()
-    count = len(ends) // _OFFSET.size - 1
-    if count < 0:
-        return 0, None, f"in {index.name}"
-    (end,) = _OFFSET.unpack_from(ends, count * _OFFSET.size)
+            return
+        if found != expected:
+            raise wrong(f"{found} in the tar")
+        return
+    offsets = index.read_bytes()
+    count = len(offsets) // _OFFSET.size - 1
+    if count != expected:
+        raise wrong(f"{max(count, 0)} in {index.name}")
+    (end,) = _OFFSET.unpack_from(offsets, count * _OFFSET.size)
     with path.open("rb") as file:
         file.seek(min(end, 1 << 62))
         header = file.read(512)
-    # The index ends where the archive does. A tar that was written anew since then has a header there, or is shorter.
+    # The index ends where the archive does, unless the tar was written anew since then.
     if header[257:262] == b"ustar":
-        return count + 1, end, f"or more, as the tar goes on where {index.name} ends"
-    return count, None, f"in {index.name}"
+        raise wrong(f"more in the tar, which goes on where {index.name} ends", end)
 
 
 def _keys(path: str) -> dict[str, int]:

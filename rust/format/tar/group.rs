@@ -231,7 +231,8 @@ impl Group {
                 Content::Images(images) => {
                     let only =
                         images.as_ref().ok().and_then(|images| <&[Image; 1]>::try_from(&**images).ok());
-                    write_size(item.size, only.and_then(|[image]| image.size.as_ref().ok()), line);
+                    let size = only.and_then(|[image]| image.size.as_ref().ok());
+                    write_size(item.size, size.filter(|size| **size != (0, 0)), line);
                 }
                 Content::Text(range) => to_json::write_string(self.utf8(item, range)?, line),
                 Content::Json { range, whole: true } => {

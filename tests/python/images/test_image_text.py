@@ -287,7 +287,7 @@ def test_damaged_images_become_zeros_and_are_not_trained_on(tmp_path, folder, la
 
 def test_damaged_images_are_listed_once_in_the_quarantine_file(tmp_path, folder):
     records = [captions(30, 0), captions(30, 1)]
-    damaged(records[0], 3, 10, 11), damaged(records[1], 0, 29)
+    damaged(records[0], 3, 10, 11), damaged(records[1], 1, 29)
     records[0].insert(5, ("long", {"1.png": image(8, 8), "txt": b"x" * 300}))
     paths = write(tmp_path, *records)
     arguments = {
