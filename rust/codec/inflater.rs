@@ -131,7 +131,7 @@ impl Drop for Inflater {
 }
 
 /// The CRC-32 of some bytes and `more`, given that of the former.
-pub(super) fn crc_of(crc: u32, more: &[u8]) -> u32 {
+pub fn crc_of(crc: u32, more: &[u8]) -> u32 {
     more.chunks(1 << 30).fold(crc, |crc, more| {
         // SAFETY: the bytes have this length.
         unsafe { crc32(crc.into(), more.as_ptr(), more.len() as u32) as u32 }

@@ -20,6 +20,7 @@ use gzip::Gzip;
 pub use gzip::MAGIC as GZIP_MAGIC;
 use gzip_blocks::GzipBlocks;
 pub use gzip_index::{GzipIndex, index_path, write_index};
+pub use inflater::crc_of;
 use input::Input;
 use zstd::Zstd;
 pub use zstd::{MAGIC as ZSTD_MAGIC, is_skippable as is_skippable_frame};

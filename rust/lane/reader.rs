@@ -7,6 +7,7 @@ use super::assignment::Assignment;
 use super::block::{BadRecord, RawBlock, RawEntry, ReadEnd, ShardEnd};
 use super::cursor::{Cursor, RecordPosition};
 use super::joined_shard::{JoinedShard, Read, Wanted};
+use crate::codec::crc_of;
 use crate::error::{Error, Result};
 use crate::format::{AfterError, Position, ReadError};
 use crate::spec::StreamSpec;
@@ -37,6 +38,8 @@ pub struct LaneReader {
     position: RecordPosition,
     /// The shard of `position`.
     shard: OpenShard,
+    /// What of an open shard in a store was read: its bytes may be fetched again.
+    visit: Option<Visit>,
     pub(crate) block_bytes: usize,
     largest_block_bytes: usize,
     /// Set when the consumer no longer waits: reading then ends soon.
@@ -50,6 +53,36 @@ enum OpenShard {
     Open(Box<JoinedShard>),
     /// It cannot be opened.
     Lost,
+}
+
+/// What of an open shard was read. Its records are not kept, so their checksum is compared when they are read again.
+#[derive(Clone, Copy)]
+struct Visit {
+    /// Where it was opened.
+    start: RecordPosition,
+    mark: Mark,
+    /// The record at which damage was found last.
+    damage: Option<u64>,
+}
+
+/// The start of a block, or of the shard in it: what was read from there on has not been handed out.
+#[derive(Clone, Copy, Default)]
+struct Mark {
+    position: RecordPosition,
+    /// The checksum of all records of the visit before it.
+    crc: u32,
+    /// What the block held.
+    entries: usize,
+    bytes: usize,
+    sidecars: usize,
+}
+
+impl Visit {
+    fn new(start: RecordPosition, block: &RawBlock) -> Self {
+        let RawBlock { entries, bytes, sidecars, .. } = block;
+        let (entries, bytes, sidecars) = (entries.len(), bytes.len(), sidecars.len());
+        Self { start, mark: Mark { position: start, crc: 0, entries, bytes, sidecars }, damage: None }
+    }
 }
 
 /// The kind of item that was read.
@@ -68,6 +101,7 @@ impl LaneReader {
             lane,
             position,
             shard: OpenShard::Unopened,
+            visit: None,
             block_bytes: FIRST_BLOCK_BYTES,
             largest_block_bytes: LARGEST_BLOCK_BYTES,
             stop: Arc::default(),
@@ -108,7 +142,13 @@ impl LaneReader {
     /// Replaces the content of `block` with the next block.
     pub fn read(&mut self, block: &mut RawBlock) {
         block.clear();
+        if let Some(visit) = &mut self.visit {
+            visit.mark = Mark { position: self.position, crc: visit.mark.crc, ..Mark::default() };
+        }
         block.end = self.fill(block).unwrap_or_else(ReadEnd::Failed);
+        if let Some(visit) = &mut self.visit {
+            visit.mark.crc = crc_of(visit.mark.crc, &block.bytes[visit.mark.bytes..]);
+        }
         self.done = !matches!(block.end, ReadEnd::More);
         self.block_bytes = (self.block_bytes * 2).min(self.largest_block_bytes);
     }
@@ -136,6 +176,7 @@ impl LaneReader {
     /// Advances to the next shard, if necessary that of the next epoch.
     fn next_shard(&mut self) {
         self.shard = OpenShard::Unopened;
+        self.visit = None;
         let RecordPosition { epoch, shard, .. } = self.position;
         if shard + 1 < self.assignment[self.lane].len() as u64 {
             self.position = RecordPosition { epoch, shard: shard + 1, ..RecordPosition::default() };
@@ -150,9 +191,14 @@ impl LaneReader {
         let shard = self.shard_index();
         if let OpenShard::Unopened = self.shard {
             match self.open() {
-                Ok(files) => self.shard = OpenShard::Open(Box::new(files)),
+                Ok(files) => {
+                    self.shard = OpenShard::Open(Box::new(files));
+                    let is_remote = self.spec.shards[shard as usize].is_remote();
+                    self.visit = is_remote.then(|| Visit::new(self.position, block));
+                }
                 Err(Error::Shard(error)) => {
                     self.shard = OpenShard::Lost;
+                    self.visit = None;
                     let RecordPosition { record, byte, .. } = self.position;
                     let next = Position { record, byte };
                     return self.unreadable(block, BadRecord { error, after: AfterError::Lost, shard, next });
@@ -171,6 +217,9 @@ impl LaneReader {
                 block.entries.push(RawEntry::Record { kind, position, shard, next, length });
             }
             Err(ReadError { error, rest: after }) => {
+                if after == AfterError::Lost && self.is_good_again(block)? {
+                    return Ok(Step::Entry);
+                }
                 self.unreadable(block, BadRecord { error, after, shard, next })?;
             }
         }
@@ -195,10 +244,78 @@ impl LaneReader {
         self.assignment[self.lane][self.position.shard as usize]
     }
 
+    /// Fetches a shard in a store once more, if it was found to be damaged at a place where it was not before, and goes on
+    /// at the start of the block. False: it is no better, or was not fetched.
+    fn is_good_again(&mut self, block: &mut RawBlock) -> Result<bool> {
+        let found = self.position.record;
+        let Some(visit) = self.visit.filter(|visit| visit.damage.is_none_or(|before| before < found)) else {
+            return Ok(false);
+        };
+        if !self.may_be_fetched_again() {
+            return Ok(false);
+        }
+        let Ok(mut files) = self.open_at(visit.start) else { return Ok(false) };
+        if !self.reads_as_before(&mut files, &visit.mark) {
+            let name = self.spec.shards[self.shard_index() as usize].name();
+            return Err(Error::System(format!(
+                "{name}: expected the records that were read before, found others when it was fetched again: bytes \
+                 arrived damaged, and some of records {} to {} are wrong; go on from a state that was saved before them",
+                visit.start.record, visit.mark.position.record
+            )));
+        }
+        let Mark { position, entries, bytes, sidecars, .. } = visit.mark;
+        block.entries.truncate(entries);
+        block.bytes.truncate(bytes);
+        block.sidecars.truncate(sidecars);
+        self.position = position;
+        self.shard = OpenShard::Open(Box::new(files));
+        self.visit = Some(Visit { damage: Some(found), ..visit });
+        Ok(true)
+    }
+
+    /// Reads a shard up to a mark; whether these are the records that were read before.
+    fn reads_as_before(&self, files: &mut JoinedShard, mark: &Mark) -> bool {
+        let (mut bytes, mut sidecars, mut crc) = (Vec::new(), Vec::new(), 0);
+        while files.position().record < mark.position.record {
+            match files.next(&self.spec.sidecars, &mut bytes, &mut sidecars) {
+                Ok(Read::Record { .. } | Read::Dropped)
+                | Err(ReadError { rest: AfterError::Readable, .. }) => {}
+                Ok(Read::End) | Err(_) => return false,
+            }
+            crc = crc_of(crc, &bytes);
+            bytes.clear();
+            sidecars.clear();
+        }
+        crc == mark.crc
+    }
+
     fn open(&self) -> Result<JoinedShard> {
+        let lane = &self.assignment[self.lane];
+        if let Some(next) = lane.get(self.position.shard as usize + 1) {
+            let shards = &self.spec.shards;
+            self.spec.read.places.announce(&shards[self.shard_index() as usize], &shards[*next as usize]);
+        }
+        match self.open_at(self.position) {
+            Err(Error::Shard(_)) if self.may_be_fetched_again() => self.open_at(self.position),
+            opened => opened,
+        }
+    }
+
+    /// Whether the shard is in a store that has it and answers; says so in the log.
+    fn may_be_fetched_again(&self) -> bool {
+        let (shard, places) = (&self.spec.shards[self.shard_index() as usize], &self.spec.read.places);
+        let may = !self.stop.load(Ordering::Relaxed) && places.outage().is_none() && places.holds(shard);
+        if may {
+            let (name, record) = (shard.name(), self.position.record);
+            places.note(&format!("{name}: damaged at record {record}; fetching it once more"));
+        }
+        may
+    }
+
+    fn open_at(&self, position: RecordPosition) -> Result<JoinedShard> {
         let StreamSpec { shards, read, sidecars, drop, .. } = &*self.spec;
         let index = self.shard_index() as usize;
-        let position = Position { record: self.position.record, byte: self.position.byte };
+        let position = Position { record: position.record, byte: position.byte };
         JoinedShard::open_at(&shards[index], index, Wanted { read, sidecars, drop }, position, &self.stop)
     }
 }

@@ -34,6 +34,35 @@ impl Places {
         Ok(Box::new(LocalFile::open(shard, &self.folder)?))
     }
 
+    /// Says which shard is read after this one, before this one is opened: its start is requested in time.
+    pub fn announce(&self, shard: &Shard, next: &Shard) {
+        #[cfg(feature = "remote")]
+        if shard.is_remote() && next.is_remote() {
+            self.stores.announce(shard, next);
+        }
+        #[cfg(not(feature = "remote"))]
+        let _ = (shard, next);
+    }
+
+    /// Whether a shard is in a store on the network, which had it whenever it was read.
+    pub fn holds(&self, shard: &Shard) -> bool {
+        #[cfg(feature = "remote")]
+        return shard.is_remote() && self.stores.holds(shard);
+        #[cfg(not(feature = "remote"))]
+        {
+            let _ = shard;
+            false
+        }
+    }
+
+    /// A line for the log.
+    pub fn note(&self, note: &str) {
+        #[cfg(feature = "remote")]
+        self.stores.counters().note(Some(note.to_owned()));
+        #[cfg(not(feature = "remote"))]
+        let _ = note;
+    }
+
     /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them.
     pub fn connect(&self, shards: &[Shard]) -> Result<Connection> {
         #[cfg(feature = "remote")]

@@ -49,6 +49,18 @@ impl Stores {
         &self.counters
     }
 
+    /// Says which shard is read after this one.
+    pub(super) fn announce(&self, shard: &Shard, next: &Shard) {
+        if let Ok(client) = self.client() {
+            client.announce(&shard.path, &next.path, next.size);
+        }
+    }
+
+    /// Whether nothing showed that the object of a shard is gone or has changed.
+    pub(super) fn holds(&self, shard: &Shard) -> bool {
+        self.client().is_ok_and(|client| !client.is_lost(&shard.path))
+    }
+
     /// Why a store could not be read, if one could not: what was read afterwards counts for nothing.
     pub fn outage(&self) -> Option<Error> {
         let held = self.client.lock().unwrap_or_else(PoisonError::into_inner).0.upgrade()?;

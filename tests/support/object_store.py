@@ -15,7 +15,7 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Iterator
+from collections.abc import Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
@@ -36,6 +36,8 @@ KINDS = (
     "no range",
     "redirect",
 )
+# Those that a deadline ends; one of 20 seconds unless the options say otherwise.
+STALLS = ("stall", "stall in body", "drip")
 
 
 class Faults:
@@ -44,6 +46,7 @@ class Faults:
     def __init__(self, seed: int, share: float = 0.3, kinds: tuple[str, ...] = KINDS) -> None:
         self._random, self._share, self._kinds = random.Random(seed), share, kinds
         self._lock = threading.Lock()
+        self._flipped: set[str] = set()
         self.seen: dict[str, int] = {}
 
     def next(self) -> tuple[str | None, float]:
@@ -53,6 +56,18 @@ class Faults:
             if kind:
                 self.seen[kind] = self.seen.get(kind, 0) + 1
             return kind, self._random.random()
+
+    def bit(self) -> int:
+        """The bit of a byte that is flipped."""
+        with self._lock:
+            return self._random.randrange(8)
+
+    def is_first(self, path: str) -> bool:
+        """Whether this is asked for the first time of a path."""
+        with self._lock:
+            is_first = path not in self._flipped
+            self._flipped.add(path)
+            return is_first
 
 
 class Server:
@@ -70,7 +85,13 @@ class Server:
         self.objects, self.faults, self.delay, self.page = dict(objects), faults, delay, page
         self.bytes_per_second = bytes_per_second
         self.is_out = False
+        self.has_ended = False
+        # With one, each request without it as its bearer is refused.
+        self.token: str | None = None
         self.most_at_once = 0
+        # The longest chain of requests, each of which came after the one before was answered.
+        self.round_trips = 0
+        self._answered = 0
         self._at_once, self._lock = 0, threading.Lock()
         self.requests: list[tuple[str, str, str | None]] = []
         handler = type("Handler", (_Handler,), {"store": self})
@@ -88,13 +109,17 @@ class Server:
         with self._lock:
             self._at_once += 1
             self.most_at_once = max(self.most_at_once, self._at_once)
+            depth = self._answered + 1
+            self.round_trips = max(self.round_trips, depth)
         try:
             yield
         finally:
             with self._lock:
                 self._at_once -= 1
+                self._answered = max(self._answered, depth)
 
     def __exit__(self, *_: object) -> None:
+        self.has_ended = True
         self._server.shutdown()
         self._server.server_close()
 
@@ -156,6 +181,10 @@ class _Handler(BaseHTTPRequestHandler):
             self._status(int(kind), has_body=has_body)
         elif kind == "reset":
             self._reset()
+        elif kind == "stall":
+            self._stall()
+        elif store.token and self.headers.get("Authorization") != f"Bearer {store.token}":
+            self._status(401, has_body=has_body)
         elif data is None:
             self._status(404, has_body=has_body)
         elif kind == "redirect" and not query:
@@ -183,20 +212,37 @@ class _Handler(BaseHTTPRequestHandler):
         self.end_headers()
         if not has_body:
             return
-        if kind in ("short", "reset in body"):
+        if kind in ("short", "reset in body", "stall in body"):
             body = body[: int(len(body) * chance)]
+        if kind == "flip":
+            body = self._flipped(body, int(len(body) * chance), range(256))
+        elif kind == "flip digit":
+            body = self._flipped(body, len(body) // 4, b"0123456789")
         pieces = [body]
         if kind == "slow":
             middle = len(body) // 2
             pieces = [body[:middle], body[middle:]]
+        if kind == "drip":
+            pieces = [body[at : at + 1] for at in range(min(len(body), 100))]
         for number, piece in enumerate(pieces):
             if number:
                 time.sleep(0.2 * chance)
             self._send(piece)
         if kind == "reset in body":
             self._reset()
-        elif kind == "short":
+        elif kind == "stall in body":
+            self._stall()
+        elif kind in ("short", "drip"):
             self.close_connection = True
+
+    def _flipped(self, body: bytes, at: int, among: Collection[int]) -> bytes:
+        """The body with one bit flipped in the first of some bytes from an offset on, once for each object."""
+        faults = self.store.faults
+        if faults is None or not faults.is_first(self.path):
+            return body
+        at = next(place for place in range(at, len(body)) if body[place] in among)
+        bit = 0 if len(among) < 256 else faults.bit()
+        return body[:at] + bytes([body[at] ^ 1 << bit]) + body[at + 1 :]
 
     def _send(self, piece: bytes) -> None:
         rate = self.store.bytes_per_second
@@ -214,6 +260,18 @@ class _Handler(BaseHTTPRequestHandler):
         self.send_header("Content-Length", str(len(body)))
         self.end_headers()
         self.wfile.write(body)
+
+    def _stall(self) -> None:
+        """Sends nothing more until the client goes, or the server ends."""
+        self.connection.settimeout(0.1)
+        while not self.store.has_ended:
+            with contextlib.suppress(TimeoutError):
+                try:
+                    if not self.connection.recv(1 << 16):
+                        break
+                except ConnectionError:
+                    break
+        self.close_connection = True
 
     def _reset(self) -> None:
         # Closing a socket that lingers for no time sends RST.

@@ -1,6 +1,6 @@
 //! The client of all stores of a process: its thread, its connections, its bounds and its counts.
 
-use std::collections::HashMap;
+use std::collections::{HashMap, HashSet};
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 use std::time::Duration;
@@ -16,10 +16,12 @@ use tokio::runtime::{Builder, Runtime};
 
 use crate::fetch::{self, attempt_of};
 use crate::location::Location;
+use crate::object::Requested;
 use crate::weather::{Failure, Next, Weather};
 
-/// How long a connection may take to open, and an answer to begin or go on.
-pub(crate) const STALLED: Duration = Duration::from_secs(20);
+/// How long an answer may take to begin or go on, unless the options say otherwise.
+const STALL_TIMEOUT: Duration = Duration::from_secs(20);
+/// How long a connection may take to open.
 const CONNECT: Duration = Duration::from_secs(5);
 /// How long an outage is waited out unless the options say otherwise.
 const RETRY_TIMEOUT: Duration = Duration::from_secs(600);
@@ -37,7 +39,8 @@ pub type Stop<'a> = &'a (dyn Fn() -> bool + Sync);
 /// How stores are reached.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Options {
-    /// Names and values as `object_store` knows them, for any of its stores, and `retry_timeout` in seconds.
+    /// Names and values as `object_store` knows them, for any of its stores, and `retry_timeout` and `stall_timeout` in
+    /// seconds.
     pub storage: Vec<(String, String)>,
     /// The most bytes that all objects together request ahead of their readers.
     pub io_bytes: usize,
@@ -79,6 +82,11 @@ impl Counters {
     pub fn take_notes(&self) -> Vec<String> {
         std::mem::take(&mut lock(&self.notes))
     }
+
+    /// Adds a line for the log, if there is one.
+    pub fn note(&self, note: Option<String>) {
+        lock(&self.notes).extend(note);
+    }
 }
 
 /// Reads objects of stores, on a thread of its own. Clones share it; the last one ends the thread.
@@ -91,12 +99,26 @@ pub struct Client {
 /// What requests share.
 pub(crate) struct Shared {
     pub(crate) retry_timeout: Duration,
+    /// How long an answer may take to begin or go on.
+    pub(crate) stall_timeout: Duration,
     pub(crate) io_bytes: usize,
     /// Bytes that were requested and are not used up.
-    pub(crate) ahead: AtomicUsize,
+    pub(crate) ahead: Arc<AtomicUsize>,
     pub(crate) counters: Arc<Counters>,
     /// Why a store could not be read: no object's fault.
     outage: Mutex<Option<Failure>>,
+    /// URLs of objects that are gone or have changed.
+    lost: Mutex<HashSet<Arc<str>>>,
+    /// What is read after an object, by the URL of that one.
+    following: Mutex<HashMap<Arc<str>, Announced>>,
+    /// First ranges of objects that are opened next, by their URLs.
+    pub(crate) begun: Mutex<HashMap<Arc<str>, Requested>>,
+}
+
+/// An object that will be read.
+pub(crate) struct Announced {
+    pub(crate) url: Arc<str>,
+    pub(crate) size: u64,
 }
 
 struct OwnedRuntime {
@@ -110,19 +132,18 @@ impl Client {
     /// named.
     pub fn new(options: &Options, counters: &Arc<Counters>) -> Result<Self, String> {
         let mut storage = Vec::with_capacity(options.storage.len());
-        let mut retry_timeout = RETRY_TIMEOUT;
+        let (mut retry_timeout, mut stall_timeout) = (RETRY_TIMEOUT, STALL_TIMEOUT);
         for (name, value) in &options.storage {
             if name == "retry_timeout" {
-                let seconds =
-                    value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
-                retry_timeout = seconds
-                    .ok_or_else(|| format!("retry_timeout: expected a number of seconds, found {value:?}"))?;
+                retry_timeout = seconds(name, value)?;
+            } else if name == "stall_timeout" {
+                stall_timeout = seconds(name, value)?;
             } else if is_known(name) {
                 storage.push((name.to_ascii_lowercase(), value.clone()));
             } else {
                 return Err(format!(
                     "{name:?}: expected an option of object_store, such as \"aws_region\", \"google_service_account\", \
-                     \"azure_storage_account_name\" or \"endpoint\", or \"retry_timeout\""
+                     \"azure_storage_account_name\" or \"endpoint\", or \"retry_timeout\" or \"stall_timeout\""
                 ));
             }
         }
@@ -134,10 +155,14 @@ impl Client {
             .map_err(|error| format!("expected to start a thread for the network, found: {error}"))?;
         let shared = Shared {
             retry_timeout,
+            stall_timeout,
             io_bytes: options.io_bytes,
-            ahead: AtomicUsize::new(0),
+            ahead: Arc::default(),
             counters: Arc::clone(counters),
             outage: Mutex::new(None),
+            lost: Mutex::default(),
+            following: Mutex::default(),
+            begun: Mutex::default(),
         };
         let runtime = OwnedRuntime { runtime: Some(runtime), storage, stores: Mutex::default() };
         Ok(Self { shared: Arc::new(shared), runtime: Arc::new(runtime) })
@@ -182,6 +207,18 @@ impl Client {
         lock(&self.shared.outage).clone()
     }
 
+    /// Whether an object was found to be gone, or another one than before.
+    pub fn is_lost(&self, url: &str) -> bool {
+        lock(&self.shared.lost).contains(url)
+    }
+
+    /// Says what is read after the object of `url`, before that one is opened: once all of that one has been requested, the
+    /// start of the other is.
+    pub fn announce(&self, url: &Arc<str>, next: &Arc<str>, size: u64) {
+        let next = Announced { url: Arc::clone(next), size };
+        lock(&self.shared.following).insert(Arc::clone(url), next);
+    }
+
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime.runtime {
             runtime.spawn(work);
@@ -217,7 +254,8 @@ impl Client {
         if let Some(store) = stores.get(&location.root) {
             return Ok((Arc::clone(store), path, location));
         }
-        let store = open(&location, &self.runtime.storage).map_err(|error| refused(&error))?;
+        let store = open(&location, &self.runtime.storage, self.shared.stall_timeout)
+            .map_err(|error| refused(&error))?;
         stores.insert(location.root.clone(), Arc::clone(&store));
         drop(stores);
         Ok((store, path, location))
@@ -230,16 +268,17 @@ impl Client {
         request: impl Fn() -> F,
     ) -> Result<T, Failure> {
         let mut weather = Weather::new(self.shared.retry_timeout.min(LISTING_TIMEOUT));
+        let deadline = 3 * self.shared.stall_timeout;
         loop {
-            let attempt = match tokio::time::timeout(3 * STALLED, request()).await {
+            let attempt = match tokio::time::timeout(deadline, request()).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(error)) => attempt_of(&error),
-                Err(_) => fetch::stalled(3 * STALLED),
+                Err(_) => fetch::stalled(deadline),
             };
             match weather.failed(url, attempt, std::time::Instant::now()) {
                 Next::GiveUp(failure) => return Err(failure),
                 Next::Retry { delay, note } => {
-                    self.shared.note(note);
+                    self.shared.counters.note(note);
                     tokio::time::sleep(delay).await;
                 }
             }
@@ -248,15 +287,21 @@ impl Client {
 }
 
 impl Shared {
-    /// Adds a line for the log, if there is one.
-    pub(crate) fn note(&self, note: Option<String>) {
-        lock(&self.counters.notes).extend(note);
+    /// What is read after the object of `url`, if that is known. The next call finds nothing.
+    pub(crate) fn following(&self, url: &str) -> Option<Announced> {
+        lock(&self.following).remove(url)
     }
 
-    /// A store could not be read.
-    pub(crate) fn report(&self, failure: &Failure) {
-        if let Failure::Unavailable(_) = failure {
-            lock(&self.outage).get_or_insert_with(|| failure.clone());
+    /// The object of `url` could not be read.
+    pub(crate) fn report(&self, url: &Arc<str>, failure: &Failure) {
+        match failure {
+            Failure::Unavailable(_) => {
+                lock(&self.outage).get_or_insert_with(|| failure.clone());
+            }
+            Failure::Missing(_) | Failure::Changed(_) => {
+                lock(&self.lost).insert(Arc::clone(url));
+            }
+            Failure::Closed => {}
         }
     }
 
@@ -276,7 +321,7 @@ impl Drop for OwnedRuntime {
     }
 }
 
-fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
+pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
 }
 
@@ -293,13 +338,23 @@ fn is_known(name: &str) -> bool {
         || name.parse::<ClientConfigKey>().is_ok()
 }
 
-fn open(location: &Location, storage: &[(String, String)]) -> object_store::Result<Arc<dyn ObjectStore>> {
+/// The value of an option that is a time.
+fn seconds(name: &str, value: &str) -> Result<Duration, String> {
+    let seconds = value.parse().ok().and_then(|seconds| Duration::try_from_secs_f64(seconds).ok());
+    seconds.ok_or_else(|| format!("{name}: expected a number of seconds, found {value:?}"))
+}
+
+fn open(
+    location: &Location,
+    storage: &[(String, String)],
+    stall_timeout: Duration,
+) -> object_store::Result<Arc<dyn ObjectStore>> {
     // Each process has one; another part of it may have set one before.
     let _ = rustls::crypto::ring::default_provider().install_default();
     let mut client = ClientOptions::new()
         .with_timeout_disabled()
         .with_connect_timeout(CONNECT)
-        .with_read_timeout(STALLED)
+        .with_read_timeout(stall_timeout)
         .with_http1_only();
     // Attempts are counted here, where an outage of minutes is waited out with lines in the log.
     let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };

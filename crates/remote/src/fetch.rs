@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
-use crate::client::{STALLED, Shared};
+use crate::client::Shared;
 use crate::weather::{Attempt, Failure, Kind, Next, Weather};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
@@ -35,17 +35,18 @@ pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -
         if rest.is_empty() {
             return Ok(bytes.freeze());
         }
-        let (before, deadline) =
-            (bytes.len(), STALLED + Duration::from_secs((rest.end - rest.start) / SLOWEST));
+        let (before, start) = (bytes.len(), Instant::now());
+        let deadline = shared.stall_timeout + Duration::from_secs((rest.end - rest.start) / SLOWEST);
         shared.counters.requests.fetch_add(1, Ordering::Relaxed);
-        let attempt = match timeout(deadline, receive(wanted, rest, &mut bytes)).await {
+        let attempt = match timeout(deadline, receive(shared, wanted, rest, &mut bytes)).await {
             Ok(Ok(())) => None,
             Ok(Err(attempt)) => Some(attempt),
             Err(_) => Some(stalled(deadline)),
         };
         let received = bytes.len() - before;
         shared.counters.bytes.fetch_add(received as u64, Ordering::Relaxed);
-        if received > 0 {
+        // Answers that drip would otherwise go on for ever.
+        if received as f64 > SLOWEST as f64 * start.elapsed().as_secs_f64() {
             weather.clear();
         }
         let Some(attempt) = attempt else { continue };
@@ -53,7 +54,7 @@ pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -
             Next::GiveUp(failure) => return Err(failure),
             Next::Retry { delay, note } => {
                 shared.counters.retries.fetch_add(1, Ordering::Relaxed);
-                shared.note(note);
+                shared.counters.note(note);
                 tokio::time::sleep(delay).await;
             }
         }
@@ -61,12 +62,18 @@ pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -
 }
 
 /// Appends what one request brings of a range.
-async fn receive(wanted: &Wanted, range: Range<u64>, bytes: &mut BytesMut) -> Result<(), Attempt> {
+async fn receive(
+    shared: &Shared,
+    wanted: &Wanted,
+    range: Range<u64>,
+    bytes: &mut BytesMut,
+) -> Result<(), Attempt> {
+    let stall_timeout = shared.stall_timeout;
     let length = (range.end - range.start) as usize;
     let options = GetOptions::new().with_range(Some(range));
-    let answer = timeout(STALLED, wanted.store.get_opts(&wanted.path, options))
+    let answer = timeout(stall_timeout, wanted.store.get_opts(&wanted.path, options))
         .await
-        .map_err(|_| stalled(STALLED))?
+        .map_err(|_| stalled(stall_timeout))?
         .map_err(|error| attempt_of(&error))?;
     let (size, e_tag) = (answer.meta.size, answer.meta.e_tag.clone());
     if size != wanted.size {
@@ -81,7 +88,7 @@ async fn receive(wanted: &Wanted, range: Range<u64>, bytes: &mut BytesMut) -> Re
     let mut chunks = answer.into_stream();
     let mut missing = length;
     while missing > 0 {
-        match timeout(STALLED, chunks.next()).await {
+        match timeout(stall_timeout, chunks.next()).await {
             Ok(Some(Ok(chunk))) => {
                 let chunk = &chunk[..chunk.len().min(missing)];
                 bytes.extend_from_slice(chunk);
@@ -91,7 +98,7 @@ async fn receive(wanted: &Wanted, range: Range<u64>, bytes: &mut BytesMut) -> Re
             Ok(None) => {
                 return Err(disturbed(format!("expected {length} bytes, found {}", length - missing)));
             }
-            Err(_) => return Err(stalled(STALLED)),
+            Err(_) => return Err(stalled(stall_timeout)),
         }
     }
     Ok(())
@@ -124,7 +131,7 @@ fn one_line(error: &Error) -> String {
 }
 
 pub(crate) fn stalled(time: Duration) -> Attempt {
-    disturbed(format!("no answer for {} seconds", time.as_secs()))
+    disturbed(format!("no answer for {} seconds", time.as_secs_f64()))
 }
 
 fn disturbed(reason: String) -> Attempt {

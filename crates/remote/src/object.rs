@@ -8,13 +8,13 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
 use std::sync::{Arc, Condvar, Mutex, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
-use crate::client::{Client, Shared};
+use crate::client::{Announced, Client, lock};
 use crate::fetch::{Wanted, fetch};
 use crate::weather::Failure;
 
@@ -22,6 +22,8 @@ use crate::weather::Failure;
 const RANGE_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 8 << 20];
 /// Ranges of a stream that are requested and not used up, that of the reader not counted.
 const AHEAD: usize = 2;
+/// Ranges near the end of an object begin so far before it: an index there is looked up from its end.
+const TAIL_BYTES: u64 = 64 << 10;
 /// Places at which an object is read in turn.
 const STREAMS: usize = 8;
 /// How soon a reader notices that it should stop.
@@ -33,11 +35,14 @@ pub struct Object {
     wanted: Arc<Wanted>,
     /// The one that was read last is the last.
     streams: Vec<Stream>,
+    /// The object that is read next.
+    next: Option<Announced>,
     stop: Arc<AtomicBool>,
 }
 
 #[derive(Default)]
 struct Stream {
+    start: u64,
     ranges: VecDeque<Requested>,
     /// The first byte that was not requested.
     next: u64,
@@ -46,10 +51,11 @@ struct Stream {
 }
 
 /// A range that was requested.
-struct Requested {
+pub(crate) struct Requested {
     range: Range<u64>,
     slot: Arc<Slot>,
-    shared: Arc<Shared>,
+    /// Counts it while it is ahead.
+    ahead: Arc<AtomicUsize>,
 }
 
 /// Where the bytes of a range arrive.
@@ -77,6 +83,7 @@ impl Object {
             client: client.clone(),
             wanted: Arc::new(wanted),
             streams: Vec::new(),
+            next: client.shared.following(url),
             stop: Arc::clone(stop),
         })
     }
@@ -108,7 +115,7 @@ impl Object {
 
     fn copy(&self, bytes: Result<Bytes, Failure>, from: u64, out: &mut [u8]) -> io::Result<usize> {
         let bytes = bytes.map_err(|failure| {
-            self.client.shared.report(&failure);
+            self.client.shared.report(&self.wanted.url, &failure);
             io::Error::other(failure)
         })?;
         let rest = &bytes[from as usize..];
@@ -126,7 +133,7 @@ impl Object {
             if self.streams.len() == STREAMS {
                 self.streams.remove(0);
             }
-            Stream { next: offset, ..Stream::default() }
+            self.new_stream(offset)
         };
         while stream.ranges.front().is_some_and(|first| first.range.end <= offset) {
             stream.ranges.pop_front();
@@ -146,10 +153,40 @@ impl Object {
             stream.count += 1;
             stream.ranges.push_back(self.send(range));
         }
+        // An index at the end is read before what is in front of it.
+        let reads_to_end = stream.count > 1 || stream.start == 0;
+        if stream.next == size && reads_to_end {
+            self.begin_next();
+        }
         let first = &stream.ranges[0];
         let found = (first.range.start, Arc::clone(&first.slot));
         self.streams.push(stream);
         found
+    }
+
+    fn new_stream(&self, offset: u64) -> Stream {
+        let begun = if offset == 0 { lock(&self.client.shared.begun).remove(&self.wanted.url) } else { None };
+        if let Some(first) = begun {
+            return Stream { start: 0, next: first.range.end, count: 2, ranges: [first].into() };
+        }
+        let start = offset.min(self.size().saturating_sub(TAIL_BYTES));
+        Stream { start, next: start, ..Stream::default() }
+    }
+
+    /// Requests the start of the next object, so that its reader need not wait for it.
+    fn begin_next(&mut self) {
+        let Some(Announced { url, size }) = self.next.take() else { return };
+        let bytes = RANGE_BYTES[1].min(size);
+        let shared = &self.client.shared;
+        if bytes == 0 || !shared.may_request(bytes as usize) {
+            return;
+        }
+        if let Ok(next) = Self::open(&self.client, &url, size, None, &self.stop) {
+            let first = next.send(0..bytes);
+            lock(&shared.begun).insert(url, first);
+        } else {
+            shared.ahead.fetch_sub(bytes as usize, Ordering::Relaxed);
+        }
     }
 
     fn send(&self, range: Range<u64>) -> Requested {
@@ -163,7 +200,7 @@ impl Object {
                 to.arrived.notify_all();
             }
         });
-        Requested { range, slot, shared: Arc::clone(&self.client.shared) }
+        Requested { range, slot, ahead: Arc::clone(&self.client.shared.ahead) }
     }
 
     fn wait(&self, slot: &Slot) -> Result<Bytes, Failure> {
@@ -188,6 +225,6 @@ impl Stream {
 impl Drop for Requested {
     fn drop(&mut self) {
         self.slot.unwanted.store(true, Ordering::Relaxed);
-        self.shared.ahead.fetch_sub((self.range.end - self.range.start) as usize, Ordering::Relaxed);
+        self.ahead.fetch_sub((self.range.end - self.range.start) as usize, Ordering::Relaxed);
     }
 }

@@ -7,7 +7,7 @@
 //! | 404: the manifest says that the object is there | ten seconds | [`Failure::Missing`] |
 //! | another size or `ETag` than before | ten seconds | [`Failure::Changed`] |
 //!
-//! Whatever fails, some bytes that arrive begin a new time.
+//! Whatever fails, bytes that arrive in time begin a new time.
 
 use std::time::{Duration, Instant};
 
@@ -74,7 +74,7 @@ impl Weather {
         Self { retry_timeout, since: None, attempts: 0, noted: Instant::now() }
     }
 
-    /// Bytes have arrived.
+    /// Bytes have arrived in time.
     pub(crate) fn clear(&mut self) {
         self.since = None;
         self.attempts = 0;

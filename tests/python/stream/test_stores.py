@@ -1,22 +1,17 @@
 """Shards in stores on the network, on a server on loopback: the same stream in any weather."""
 
-import gzip
 import itertools
-import json
-import os
-import random
 import threading
 import time
 
 import numpy as np
-import pyarrow as pa
-import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
+from bucket import objects_of, write_bucket
 from gristmill import _core
 from helpers import assert_same_batches
-from object_store import Faults, Server
+from object_store import Server
 
 pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
 
@@ -27,26 +22,13 @@ SETTINGS = {"sequence_length": 64, "batch_size": 4, "lanes": 4}
 def mount(tmp_path_factory):
     """A folder with the shards of a bucket, in every format."""
     folder = tmp_path_factory.mktemp("bucket")
-    rng = random.Random(0)
-    for shard in range(8):
-        texts = [" ".join(str(rng.randrange(10**6)) for _ in range(rng.randrange(1, 900))) for _ in range(150)]
-        lines = "".join(json.dumps({"text": text}) + "\n" for text in texts).encode()
-        where = folder / f"data/{shard:04d}"
-        where.mkdir(parents=True)
-        if shard % 4 == 0:
-            (where / "en.json.gz").write_bytes(gzip.compress(lines, 1, mtime=0))
-        elif shard % 4 == 1:
-            (where / "en.json.gz").write_bytes(pa.compress(lines, codec="zstd", asbytes=True))
-        elif shard % 4 == 2:
-            pq.write_table(pa.table({"text": texts}), where / "en.json.gz", row_group_size=40, compression="snappy")
-        else:
-            (where / "en.json.gz").write_bytes(gzip.compress(lines[:50_000], 1) + gzip.compress(lines[50_000:], 1))
+    write_bucket(folder, records=150, words=900)
     return folder
 
 
 @pytest.fixture(scope="module")
 def objects(mount):
-    return {f"bucket/{path.relative_to(mount)}": path.read_bytes() for path in mount.rglob("*") if path.is_file()}
+    return objects_of(mount)
 
 
 def dataset(shards, tokenizer, **more):
@@ -93,17 +75,6 @@ def test_name_behind_folders_is_asked_for_without_listing_them(objects):
         gm.Manifest.find("s3://bucket/data/*/en.json.gz", server.options())
         assert sum(method == "GET" for method, *_ in server.requests) == 1
         assert sum(method == "HEAD" for method, *_ in server.requests) == 8
-
-
-@pytest.mark.parametrize("seed", range(int(os.environ.get("GRISTMILL_CASES", 10))))
-def test_weather_changes_nothing(mount, objects, encoder, seed):
-    local = dataset(f"{mount}/data/*/en.json.gz", encoder)
-    faults = Faults(seed, share=0.4)
-    with Server(objects, faults=faults) as server:
-        options = server.options()
-        remote = dataset("s3://bucket/data/*/en.json.gz", encoder, storage_options=options, threads=2)
-        assert_same_batches(remote, local)
-    assert faults.seen
 
 
 def test_outage_is_waited_out(mount, objects, encoder, caplog):
