@@ -87,6 +87,14 @@ test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and t
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/verl/bin/python -m pytest tests/python/integrations
 
+.PHONY: test-ray
+test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loopback, which takes 0.3 GB of target
+	$(call say,Packing on a Ray cluster)
+	@test -e target/ray/bin/python || $(PYTHON) -m venv target/ray
+	target/ray/bin/python -m pip install "ray>=2.50"
+	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		target/ray/bin/python -m pytest tests/python/integrations/test_ray.py
+
 # Neither the test extra nor the package needs these.
 .PHONY: test-images
 test-images: $(VENV)/.ready-test ## Pixels of image models beside those of transformers and of Pillow 12

@@ -167,8 +167,10 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
 )
 @click.option("--field", "fields", multiple=True, help="Write only this field; may be repeated.  [default: all]")
 @click.option("--steps", type=click.IntRange(1), help="Pack only so many steps (global batches).  [default: all]")
-@click.option("--plan", is_flag=True, help="Only write the plan for packing in --units, on many machines.")
-@click.option("--units", type=click.IntRange(1), help="With --plan: how many units; they divide the lanes.")
+@click.option("--units", type=click.IntRange(1), help="Pack in so many units, which divide the lanes.")
+@click.option("--plan", is_flag=True, help="With --units: only write their plan, for other machines.")
+@click.option("--engine", type=click.Choice(["ray"]), help="With --units: a cluster whose tasks they are.")
+@click.option("--cpus", type=click.IntRange(1), default=1, show_default=True, help="With --engine: CPUs of a task.")
 @click.option(
     "--unit", metavar="NUMBER|auto", help="Pack one unit of the plan in --output; auto: a scheduler's number."
 )
@@ -186,8 +188,10 @@ def pack(
     rows_per_file: int,
     fields: tuple[str, ...],
     steps: int | None,
-    plan: bool,
     units: int | None,
+    plan: bool,
+    engine: str | None,
+    cpus: int,
     unit: str | None,
     finish: bool,
     print_config: bool,
@@ -214,6 +218,7 @@ def pack(
         --sample chat --sample train_on=last
       gristmill pack mixture.toml --output packed --steps 1000
       gristmill pack mixture.toml --print-config
+      gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --units 256 --engine ray
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --plan --units 256
       gristmill pack --output packed --unit 17
       gristmill pack --output packed --finish
@@ -223,8 +228,7 @@ def pack(
         return
     if not shards:
         raise click.UsageError("Missing argument 'SHARDS...'.")
-    if plan != (units is not None):
-        raise click.UsageError("--plan and --units go together: gristmill pack SHARDS --output FOLDER --plan --units N")
+    pack_units.check(units, engine, plan=plan)
     file = mixture_files.find(shards)
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
@@ -249,7 +253,11 @@ def pack(
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
     elif output is not None and units is not None:
         chosen = {"file_format": file_format, "rows_per_file": rows_per_file, "fields": fields, "steps": steps}
-        pack_units.plan(job, encoder, output, units, chosen, as_json=as_json)
+        pack_units.plan(job, encoder, output, units, chosen)
+        if plan:
+            pack_units.show_plan(output, as_json=as_json)
+        else:
+            pack_units.run_all(output, engine, cpus, arguments["threads"], as_json=as_json)
     elif output is not None:
         _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
 

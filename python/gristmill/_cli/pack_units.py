@@ -1,5 +1,8 @@
 """`gristmill pack` in units: `--plan`, `--unit` and `--finish`."""
 
+import contextlib
+import functools
+from collections.abc import Iterator
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -21,8 +24,24 @@ _OF_UNITS = frozenset({"output", "unit", "finish", "threads", "as_json"})
 _MOST_LANES = 1024
 
 
-def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[str, Any], *, as_json: bool) -> None:
-    """Writes the plan, and prints what it says.
+def check(units: int | None, engine: str | None, *, plan: bool) -> None:
+    """Checks that the options of units go together.
+
+    Raises:
+      UsageError: they do not.
+    """
+    if units is None and (plan or engine):
+        raise click.UsageError(f"{'--plan' if plan else '--engine'} needs --units")
+    if plan and engine:
+        raise click.UsageError("--plan and --engine do not go together")
+    if engine is None and is_given("cpus"):
+        raise click.UsageError("--cpus needs --engine")
+    if engine and is_given("threads"):
+        raise click.UsageError("--threads does not go with --engine, whose tasks have --cpus")
+
+
+def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[str, Any]) -> None:
+    """Writes the plan.
 
     Args:
       job: what is packed.
@@ -30,7 +49,6 @@ def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[
       output: the folder.
       units: how many units.
       chosen: further arguments of `write_plan`.
-      as_json: whether to print JSON.
 
     Raises:
       UsageError: an option does not go with units.
@@ -47,27 +65,49 @@ def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[
             f"--quarantine-file {wrong}: each unit lists its own records in its folder; leave it out"
         )
     if job.value("shard_count") != 1:
-        raise click.UsageError("--shard-index and --shard-count do not go with --plan: units take their place")
+        raise click.UsageError("--shard-index and --shard-count do not go with --units, which take their place")
     dataset = _with_lanes(job, encoder, units)
     check_fields(chosen["fields"], packable_fields(spec_of(dataset)))
-    made = write_plan(dataset, output, units=units, source=job.source(dataset), **chosen)
-    found = {
-        "folder": str(output),
-        "units": units,
-        "lanes": dataset.lanes,
-        "shards": len(dataset.pieces),
-        "fingerprint": made["packing"]["fingerprint"],
-    }
+    write_plan(dataset, output, units=units, source=job.source(dataset), **chosen)
+
+
+def show_plan(output: Path, *, as_json: bool) -> None:
+    """Prints what the plan of a folder says."""
+    from gristmill._files.units import read_plan
+
+    found = read_plan(output)
+    units, packing = found["units"], found["packing"]
+    lanes = len(packing["own_lanes"])
     if as_json:
-        print_json(found)
+        fingerprint = packing["fingerprint"]
+        print_json({"folder": str(output), "units": units, "lanes": lanes, "fingerprint": fingerprint})
         return
-    lanes = counted(dataset.lanes // units, "lane")
     lines = [
         ("plan", str(output / "plan.json")),
-        ("units", f"{units:,} of {lanes}, which are 0 to {units - 1:,}"),
+        ("units", f"{units:,} of {counted(lanes // units, 'lane')}, which are 0 to {units - 1:,}"),
         ("next", f"gristmill pack --output {output} --unit NUMBER, for each; then --finish"),
     ]
     click.echo(format_fields(lines))
+
+
+def run_all(output: Path, engine: str | None, cpus: int, threads: int | None, *, as_json: bool) -> None:
+    """Packs all units and joins them, and prints the figures.
+
+    Raises:
+      GristmillError: see `pack_all`.
+    """
+    from gristmill._files import units
+
+    threads = threads if engine is None else cpus
+    pack_unit = functools.partial(_pack_unit, output.absolute(), threads)
+    with _hint_when_stopped():
+        _print(units.pack_all(pack_unit, output, engine=engine, cpus=cpus), as_json=as_json)
+
+
+def _pack_unit(output: Path, threads: int | None, number: int, folder: Path | None) -> dict[str, Any]:
+    from gristmill._files import units
+
+    return units.pack_unit(output, number, threads=threads, folder=folder)
 
 
 def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: bool, as_json: bool) -> None:
@@ -91,11 +131,21 @@ def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: b
     if unit is None:
         found = units.finish(output)
     else:
-        try:
+        with _hint_when_stopped():
             found = units.pack_unit(output, units.task_number(unit), threads=threads)
-        except (KeyboardInterrupt, SystemExit):
-            notice("stopped: run the same command again to resume after the last finished part")
-            raise
+    _print(found, as_json=as_json)
+
+
+@contextlib.contextmanager
+def _hint_when_stopped() -> Iterator[None]:
+    try:
+        yield
+    except (KeyboardInterrupt, SystemExit):
+        notice("stopped: run the same command again to resume after the last finished part")
+        raise
+
+
+def _print(found: dict[str, Any], *, as_json: bool) -> None:
     if as_json:
         print_json(found)
         return

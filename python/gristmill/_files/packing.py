@@ -1,11 +1,12 @@
 """`gm.pack`: packing a dataset that is made in Python."""
 
+import functools
 from collections.abc import Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
 
-from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._files import units as in_units
 from gristmill._files.folder import check_apart
 from gristmill._files.formats import FORMATS
@@ -30,6 +31,8 @@ def pack(
     fields: Sequence[str] = (),
     steps: int | None = None,
     units: int | None = None,
+    engine: Literal["ray"] | None = None,
+    cpus: int = 1,
 ) -> dict[str, Any]:
     """Writes the rows of a dataset into files, or resumes after the last finished file of an earlier call.
 
@@ -47,6 +50,9 @@ def pack(
       steps: how many steps (global batches) to pack; None: all.
       units: in how many units, which divide the lanes; each is a folder in `folder`, as `gristmill pack --unit` writes
         it. What is left of an interrupted call may be finished by other machines. None: not in units.
+      engine: `"ray"`: the units are tasks of a Ray cluster, whose nodes all see the folder, the shards and the
+        tokenizer. None: one after the other in this process.
+      cpus: with an engine, CPUs of a task, which are the threads of its dataset.
 
     Returns:
       `folder`, `format`, `parts`, `items` and `bytes` of the files; `documents`, `tokens`, `dropped_tokens`, `filtered`
@@ -55,8 +61,9 @@ def pack(
     Raises:
       ArgumentError: a value is not allowed, or the dataset never ends.
       ArgumentTypeError: a value is of the wrong type.
-      GristmillError: the folder holds something else or cannot be written, or a shard has an error. Finished files
-        stay.
+      MissingExtraError: Ray is not installed.
+      GristmillError: some units failed, and the others are complete; or the folder holds something else or cannot be
+        written, or a shard has an error. Finished files stay.
     """
     if not isinstance(dataset, PackedDataset):
         raise ArgumentTypeError(f"dataset: expected a PackedDataset, got {type(dataset).__name__}")
@@ -78,14 +85,20 @@ def pack(
         "fields": fields,
         "steps": checks.optional_integer("steps", steps, 1, 2**62),
     }
+    if engine is not None and units is None:
+        raise ArgumentError(f"engine={engine!r}: expected units=, which are its tasks")
     if units is None:
         return pack_folder(dataset, path, **chosen)
     if list(spec.running.own_lanes) != list(range(dataset.lanes)):
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
     in_units.write_plan(dataset, path, units=checks.integer("units", units, 1, 2**20), **chosen)
-    for number in range(units):
-        in_units.pack_unit_of(dataset, path, number)
-    return in_units.finish(path)
+    if engine is not None:
+        spec = spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16))
+        pack_unit: in_units.PackUnit = functools.partial(
+            in_units.pack_unit_of, with_spec(dataset, spec), path.absolute()
+        )
+        return in_units.pack_all(pack_unit, path, engine=engine, cpus=cpus)
+    return in_units.pack_all(functools.partial(in_units.pack_unit_of, dataset, path), path)
 
 
 def _source_of(dataset: PackedDataset) -> Source:

@@ -8,7 +8,7 @@ Units share nothing but the plan: any machine packs any of them, again if it was
 """
 
 import os
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
@@ -20,7 +20,7 @@ from gristmill._files.schema import COUNTED, Packing, Source, describe_changes, 
 from gristmill._files.source import dataset_of, sizes_of
 from gristmill._spec import fingerprints
 from gristmill._spec.lanes import lanes_of_host
-from gristmill._util import atomic_files
+from gristmill._util import atomic_files, checks
 from gristmill._util.text import counted, format_numbers
 from gristmill.errors import ArgumentError, GristmillError, MissingShardError
 
@@ -36,6 +36,10 @@ _NUMBERS = {
     "BATCH_TASK_INDEX": "Google Batch",
     "AWS_BATCH_JOB_ARRAY_INDEX": "AWS Batch",
 }
+
+
+# Packs the unit with a number into a folder; None: its place.
+PackUnit = Callable[[int, Path | None], dict[str, Any]]
 
 
 class Plan(TypedDict):
@@ -153,13 +157,14 @@ def number_of_task(environment: Mapping[str, str]) -> int:
     return int(value)
 
 
-def pack_unit(path: Path, number: int, *, threads: int | None = None) -> dict[str, Any]:
+def pack_unit(path: Path, number: int, *, threads: int | None = None, folder: Path | None = None) -> dict[str, Any]:
     """Packs one unit of the plan of a folder, or resumes it.
 
     Args:
       path: the folder.
       number: of the unit, from 0.
       threads: worker threads; None: as many as this process has cores.
+      folder: where to pack it; None: in its place.
 
     Returns:
       As `pack` does.
@@ -169,27 +174,62 @@ def pack_unit(path: Path, number: int, *, threads: int | None = None) -> dict[st
       GristmillError: the shards or the tokenizer are not those of the plan; or see `pack`.
     """
     plan = read_plan(path)
-    source = plan["packing"]["source"]
+    source, folder = plan["packing"]["source"], folder or unit_path(path, number)
     own = {"threads": threads, "shard_index": _checked(plan, number), "shard_count": plan["units"]}
-    make_folder(unit_path(path, number))  # for its quarantine file
-    return _pack_unit(dataset_of(source, **own, **_quarantine(path, number, source)), path, plan, number)
+    make_folder(folder)  # for its quarantine file
+    return _pack_unit(dataset_of(source, **own, **_quarantine(folder, source)), path, plan, number, folder)
 
 
-def pack_unit_of(dataset: PackedDataset, path: Path, number: int) -> dict[str, Any]:
+def pack_unit_of(dataset: PackedDataset, path: Path, number: int, folder: Path | None = None) -> dict[str, Any]:
     """Packs one unit of a dataset whose plan is written.
 
     Args:
       dataset: that of the plan.
       path: the folder.
       number: of the unit, from 0.
+      folder: where to pack it; None: in its place.
 
     Raises:
       GristmillError: see `pack_unit`.
     """
     plan = read_plan(path)
-    spec = spec_of(dataset)
     lanes = lanes_of_host(dataset.lanes, _checked(plan, number), plan["units"])
-    return _pack_unit(with_spec(dataset, spec.with_running(own_lanes=lanes)), path, plan, number)
+    own = with_spec(dataset, spec_of(dataset).with_running(own_lanes=lanes))
+    return _pack_unit(own, path, plan, number, folder or unit_path(path, number))
+
+
+def is_complete(path: Path, number: int) -> bool:
+    """Whether a unit is complete."""
+    return _complete_unit(path, number) is not None
+
+
+def pack_all(pack_unit: PackUnit, path: Path, *, engine: str | None = None, cpus: int = 1) -> dict[str, Any]:
+    """Packs all units of a folder, and joins them.
+
+    Args:
+      pack_unit: packs the unit with a number into a folder; None: its place.
+      path: the folder.
+      engine: `"ray"`; None: one unit after the other in this process.
+      cpus: with an engine, CPUs of a task.
+
+    Returns:
+      As `finish` does.
+
+    Raises:
+      ArgumentError: there is no such engine.
+      MissingExtraError: it is not installed.
+      GristmillError: see `pack` and `finish`.
+    """
+    count = read_plan(path)["units"]
+    if engine is None:
+        for number in range(count):
+            pack_unit(number, None)
+        return finish(path)
+    checks.choice("engine", engine, ("ray",))
+    from gristmill.integrations import ray
+
+    ray.pack_units(pack_unit, path, count, cpus=cpus)
+    return finish(path)
 
 
 def finish(path: Path) -> dict[str, Any]:
@@ -202,7 +242,8 @@ def finish(path: Path) -> dict[str, Any]:
       GristmillError: a unit is missing, not complete, or of another plan.
     """
     plan = read_plan(path)
-    packing, units = plan["packing"], [*_units(path, plan)]
+    packing = plan["packing"]
+    units = [_complete_unit(path, number) for number in range(plan["units"])]
     missing = [number for number, folder in enumerate(units) if folder is None]
     if missing:
         raise GristmillError(
@@ -260,14 +301,14 @@ def _checked(plan: Plan, number: int) -> int:
     return number
 
 
-def _quarantine(path: Path, number: int, source: Source) -> dict[str, Any]:
+def _quarantine(folder: Path, source: Source) -> dict[str, Any]:
     """Each unit lists its own records."""
     of_sources = source.get("mixture", {}).get("sources", {}).values()
     quarantines = any(own.get("on_error") == "quarantine" for own in (source["arguments"], *of_sources))
-    return {"quarantine_file": str(unit_path(path, number) / QUARANTINE) if quarantines else None}
+    return {"quarantine_file": str(folder / QUARANTINE) if quarantines else None}
 
 
-def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int) -> dict[str, Any]:
+def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int, folder: Path) -> dict[str, Any]:
     packing = plan["packing"]
     source = packing["source"]
     if dataset.fingerprint != packing["fingerprint"]:
@@ -277,7 +318,7 @@ def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int) -> d
     own = {"shard_index": number, "shard_count": plan["units"]}
     return pack(
         dataset,
-        unit_path(path, number),
+        folder,
         file_format=packing["format"],
         rows_per_file=packing["rows_per_file"],
         source={**source, "arguments": {**source["arguments"], **own}},
@@ -286,14 +327,13 @@ def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int) -> d
     )
 
 
-def _units(path: Path, plan: Plan) -> Iterator[Folder | None]:
-    """The folder of each unit; None if it is not complete."""
-    for number in range(plan["units"]):
-        try:
-            folder = Folder.open(unit_path(path, number))
-        except MissingShardError:
-            folder = None
-        yield folder if folder is not None and folder.index.get("complete") else None
+def _complete_unit(path: Path, number: int) -> Folder | None:
+    """The folder of a unit; None if it is not complete."""
+    try:
+        folder = Folder.open(unit_path(path, number))
+    except MissingShardError:
+        return None
+    return folder if folder.index.get("complete") else None
 
 
 def task_number(value: str) -> int:

@@ -146,7 +146,7 @@ def test_changed_shards_are_noticed(planned, shard_folder, tmp_path, tokenizer_f
 def test_lanes_of_a_plan_are_many(tmp_path, tokenizer_file, shards, capsys):
     arguments = ["pack", shards, "--tokenizer", tokenizer_file.parent, "--text-field", "raw_content", "--plan"]
     found = run_json(capsys, *arguments, "--output", tmp_path / "a", "--units", 2)
-    assert (found["units"], found["lanes"], found["shards"]) == (2, 8, 8)
+    assert (found["units"], found["lanes"]) == (2, 8)
     found = run_json(capsys, *arguments, "--output", tmp_path / "b", "--units", 3)
     assert found["lanes"] == 6
     found = run_json(capsys, *arguments, "--output", tmp_path / "c", "--units", 4, "--batch-size", 12)
@@ -173,6 +173,15 @@ def test_schedulers_name_the_unit(planned, monkeypatch, capsys):
     monkeypatch.setenv("JOB_COMPLETION_INDEX", "1")
     assert unit(folder, "auto") == 0
     assert (folder / "unit-00001" / "index.json").exists()
+
+
+def test_one_command_packs_all_units(planned, packing, tmp_path, capsys):
+    folder, whole = planned(), tmp_path / "whole"
+    assert [unit(folder, number) for number in (0, 1)] == [0, 0]
+    more = ["--batch-size", ROWS, "--lanes", LANES, "--rows-per-file", 30, "--units", 2]
+    assert main.run(list(map(str, packing(whole, *more)))) == 0
+    assert files_of(whole).keys() == files_of(folder).keys()
+    assert len(gm.PackedRows(whole)) > 0
 
 
 def test_each_unit_lists_its_quarantined_records(tmp_path, tokenizer_file, capsys):
@@ -202,7 +211,9 @@ def test_wrong_usage_is_named(planned, shards, tokenizer_file, tmp_path, capsys)
     assert "has the units 0 to 1" in says("pack", "--output", folder, "--unit", 2)
     assert "expected a number from 0, or auto" in says("pack", "--output", folder, "--unit", "-1")
     assert "no plan.json" in says("pack", "--output", tmp_path / "none", "--unit", 0, code=1)
-    assert "--plan and --units go together" in says("pack", shards, "--output", tmp_path / "a", "--plan")
+    assert "--plan needs --units" in says("pack", shards, "--output", tmp_path / "a", "--plan")
+    assert "--engine needs --units" in says("pack", shards, "--output", tmp_path / "a", "--engine", "ray")
+    assert "--cpus needs --engine" in says("pack", shards, "--output", tmp_path / "a", "--units", 2, "--cpus", 2)
     assert "Missing argument 'SHARDS...'" in says("pack", "--output", tmp_path / "a")
     plan = ["pack", shards, "--tokenizer", tokenizer_file.parent, "--plan", "--units", 2, "--output"]
     assert "is another plan" in says(*plan, folder, code=1)
