@@ -87,6 +87,11 @@ def read(path: Pathish) -> MixtureFile:
     if not syntax.is_mixture_file(name):
         raise ArgumentError(f"path={name!r}: expected a mixture file, whose name ends in .toml, .yaml or .yml")
     values, lines = syntax.read(Path(name))
+    if "splits" in values and "sources" not in values:
+        raise ArgumentError(
+            f"{name}: expected a mixture file, found a metadataset of Energon: gm.Mixture.from_energon reads it, and "
+            "examples/from_energon.py prints the lines"
+        )
     checker = _Checker(name, lines)
     checker.check(values, [*_parameters(Mixture), *_stream_arguments(), SPECIAL_TOKENS], ())
     if "sources" not in values:

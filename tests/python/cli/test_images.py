@@ -148,6 +148,13 @@ def test_inspect_explains_a_prepared_folder(folder, capsys):
     meta.unlink()
 
 
+def test_metadatasets_are_no_mixture_files(tmp_path, capsys):
+    (tmp_path / "mix.yaml").write_text("__class__: MetadatasetV2\nsplits: {train: {path: here}}\n")
+    refused(
+        capsys, "found a metadataset of Energon: gm.Mixture.from_energon reads it", "inspect", tmp_path / "mix.yaml"
+    )
+
+
 def test_inspect_explains_a_tar(folder, capsys):
     shown = run(capsys, "inspect", folder / "chats.tar")
     assert "Images with it may be under sample=gm.ImageText(model, text=gm.Chat('json'))" in shown.replace('"', "'")
