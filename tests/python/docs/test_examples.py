@@ -313,3 +313,32 @@ def test_energon_example_prints_lines_that_read_the_folder(tmp_path, capsys, mon
         exec(printed, made)
         assert [int(batch["image_masks"].sum()) for batch in made["val"]] == [6]
         assert next(iter(made["train"]))["inputs"].shape == (2, 512)
+
+
+def run_packed(folder, packed, steps, hosts=1):
+    with socket.socket() as free:
+        free.bind(("127.0.0.1", 0))
+        address = f"127.0.0.1:{free.getsockname()[1]}"
+    commands = [
+        [
+            sys.executable, str(EXAMPLES / "train_packed.py"), "--packed", str(packed), "--folder", str(folder),
+            "--steps", str(steps), "--save-every", "4", "--width", "16", "--layers", "1", "--heads", "2",
+            "--hosts", str(hosts), "--host", str(host), "--coordinator", address,
+        ]
+        for host in range(hosts)
+    ]  # fmt: skip
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu", "XLA_FLAGS": "--xla_force_host_platform_device_count=1"}
+    options = {"stdout": subprocess.PIPE, "stderr": subprocess.STDOUT, "text": True, "env": environment}
+    finish(*(subprocess.Popen(command, **options) for command in commands))
+    return [json.loads(line)["loss"] for line in (folder / "losses-0.jsonl").read_text().splitlines()]
+
+
+def test_training_from_packed_rows_resumes_on_two_hosts(tmp_path, pack):
+    pack(tmp_path / "packed")
+    whole = run_packed(tmp_path / "whole", tmp_path / "packed", 12)
+    assert statistics.mean(whole[-4:]) < statistics.mean(whole[:4])
+    resumed = run_packed(tmp_path / "resumed", tmp_path / "packed", 6)
+    assert resumed == whole[:6]
+    assert run_packed(tmp_path / "resumed", tmp_path / "packed", 12) == whole
+    # Sums over devices may round in another order.
+    np.testing.assert_allclose(run_packed(tmp_path / "two", tmp_path / "packed", 12, hosts=2), whole, rtol=1e-4)
