@@ -12,6 +12,7 @@ import shutil
 import subprocess
 import sys
 import tempfile
+import time
 from pathlib import Path
 from typing import Any, Self
 
@@ -48,7 +49,10 @@ class Browser:
         for domain in ("Page", "Runtime", "Log", "Network"):
             self.call(f"{domain}.enable")
         self.call("Page.navigate", url=page.absolute().as_uri())
-        self.wait("Page.loadEventFired")
+        # Events may be those of the empty page before it, and its scripts end in the middle of an expression.
+        while not self._has_loaded():
+            time.sleep(0.05)
+        self.call("Page.bringToFront")  # else a key may reach no element
 
     def call(self, method: str, **parameters: Any) -> dict[str, Any]:
         """The result of a method of the protocol."""
@@ -64,10 +68,11 @@ class Browser:
                 return answer["result"]
             self.events.append(answer)
 
-    def wait(self, method: str) -> None:
-        """Waits for an event."""
-        while all(event.get("method") != method for event in self.events):
-            self.events.append(self._next())
+    def _has_loaded(self) -> bool:
+        try:
+            return self.evaluate("location.protocol + document.readyState") == "file:complete"
+        except AssertionError:
+            return False
 
     def evaluate(self, script: str) -> Any:
         """The value of an expression in the page."""

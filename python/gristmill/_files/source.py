@@ -8,7 +8,8 @@ from gristmill._files.schema import Source
 from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.mixture import Mixture
 from gristmill._sample import named
-from gristmill._shards.manifest import sizes_by_path
+from gristmill._shards.manifest import Manifest, sizes_by_path
+from gristmill._shards.stores import is_remote
 from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import ArgumentError
 
@@ -20,7 +21,7 @@ def sizes_of(dataset: PackedDataset) -> dict[str, int]:
 
 
 def dataset_of(source: Source, **other: Any) -> PackedDataset:
-    """The dataset of a source.
+    """The dataset of a source. Local shards that are of no mixture are taken as they were, and not listed again.
 
     Args:
       source: the source.
@@ -34,7 +35,10 @@ def dataset_of(source: Source, **other: Any) -> PackedDataset:
     arguments = {**source["arguments"], **other}
     if words := arguments.get("sample"):
         arguments["sample"] = named.make(words)
-    return PackedDataset(shards_of(source, (), {}), tokenizer=encoder, **arguments)
+    sizes = source["sizes"]
+    is_listed = "mixture" in source or any(map(is_remote, source["shards"]))
+    shards = shards_of(source, (), {}) if is_listed else Manifest(tuple(sizes), tuple(sizes.values()))
+    return PackedDataset(shards, tokenizer=encoder, **arguments)
 
 
 def shards_of(source: Source, moved: Sequence[str], other: dict[str, Any]) -> list[str] | Mixture:

@@ -188,8 +188,10 @@ def _rows(
 
 
 def _image_model(spec: Spec) -> "_core.ImageModel | None":
+    """The model of the images, whose patches it tells; pixels of a function are what they are."""
     samples = (own.source.input.sample for own in spec.sources)
-    return next((sample.image_model for sample in samples if isinstance(sample, ImageTextPlan)), None)
+    models = (sample.image_model for sample in samples if isinstance(sample, ImageTextPlan))
+    return next((model for model in models if isinstance(model, _core.ImageModel)), None)
 
 
 def _figures(rows: Sequence[Row]) -> list[Chart]:
