@@ -24,6 +24,7 @@ __all__ = [
     "PACKINGS",
     "RESAMPLES",
     "STATE_VERSION",
+    "STORE_SCHEMES",
     "TOKENIZERS_VERSION",
     "TRUNCATIONS",
     "WEIGHTS_BY",
@@ -61,6 +62,7 @@ __all__ = [
 __version__: str
 TOKENIZERS_VERSION: str
 STATE_VERSION: int
+STORE_SCHEMES: list[str]
 MIXTURE_STATE_VERSION: int
 CURSOR_LARGEST: int
 IMAGE_MODELS: list[str]
@@ -235,7 +237,12 @@ class Taken:
 @final
 class RowList:
     def __new__(
-        cls, folder: str, files: Sequence[tuple[str, int]], column: str | None, shards: Sequence[str] | None
+        cls,
+        folder: str,
+        files: Sequence[tuple[str, int]],
+        column: str | None,
+        shards: Sequence[str] | None,
+        storage: Sequence[tuple[str, str]] = ...,
     ) -> RowList: ...
     @staticmethod
     def of_rows(rows: Sequence[Sequence[int]]) -> RowList: ...
@@ -252,6 +259,7 @@ class Records:
         paths: Sequence[Steps] = ...,
         programs: Sequence[Program] = ...,
         sidecars: Sequence[Any] = ...,
+        storage: Sequence[tuple[str, str]] = ...,
     ) -> Records: ...
     @property
     def format(self) -> str: ...
@@ -271,3 +279,7 @@ class Stores:
     def list_below(self, url: str) -> list[tuple[str, int]]: ...
     def list_folder(self, url: str) -> tuple[list[str], list[tuple[str, int]]]: ...
     def sizes(self, urls: list[str]) -> list[int | None]: ...
+    def read(self, url: str) -> bytes | None: ...
+    def write(self, url: str, data: bytes) -> None: ...
+    def upload(self, url: str, file: str) -> None: ...
+    def hub(self) -> tuple[str, str | None]: ...

@@ -333,7 +333,9 @@ impl Shared {
 /// The connections of all sources.
 fn connect(mixture: &Mixture) -> Result<Vec<Connection>> {
     let streams = mixture.sources.iter().map(|source| &source.stream);
-    streams.map(|stream| stream.read.places.connect(&stream.shards)).collect()
+    streams
+        .map(|stream| stream.read.places.connect(stream.shards.iter().chain(stream.sidecars.files())))
+        .collect()
 }
 
 fn timed<T>(nanos: &AtomicU64, work: impl FnOnce() -> T) -> T {

@@ -1,6 +1,7 @@
 //! `_core.Records`: the contents of a shard's records, for `gristmill inspect`.
 
 use std::io;
+use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
@@ -9,6 +10,7 @@ use pyo3::prelude::*;
 use super::error::guarded;
 use super::keep::{Paths, Program, SidecarFiles};
 use super::signals::Signals;
+use super::spec::places;
 use crate::codec::Codec;
 use crate::error::{Result, ShardError};
 use crate::format::keep::{Expression, Operand};
@@ -20,7 +22,7 @@ use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
 use crate::prepare::sidecars::Joined;
 use crate::spec::sidecars::Sidecars;
-use crate::store::{Places, Shard, Source};
+use crate::store::{Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -160,7 +162,7 @@ impl From<&Operand<'_>> for Seen {
 #[pymethods]
 impl Records {
     #[new]
-    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new()))]
+    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new()))]
     fn new(
         py: Python<'_>,
         path: String,
@@ -169,10 +171,12 @@ impl Records {
         paths: Paths,
         programs: Vec<Program>,
         sidecars: Vec<SidecarFiles>,
+        storage: Vec<(String, String)>,
     ) -> PyResult<Self> {
         let shard = Shard::whole(path, size);
         let options = Arc::new(ReadOptions {
-            places: Places::default(),
+            // Who looks at the first records wants no bytes ahead of them.
+            places: places(PathBuf::new(), storage, 1),
             projection: Projection::all().with_paths(paths.into()),
             keep: None,
             max_document_bytes,
@@ -183,9 +187,11 @@ impl Records {
             .map(|files| files.into_sidecar(&options.places, max_document_bytes))
             .collect();
         let (reader, readers) = guarded(py, || {
+            let _connection = options.places.connect([&shard])?;
             let (source, stop) = Interruptible::new(options.places.open(&shard, &Arc::default())?, &signals);
             let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
-            Ok((RecordReader::from_source(&shard.path, Box::new(source), &options, &stop)?, readers))
+            let reader = RecordReader::from_source(&shard.path, Box::new(source), &options, &stop);
+            Ok((reader.map_err(|error| options.places.outage().unwrap_or(error))?, readers))
         })?;
         let joined = Joining {
             shard: shard.path,
@@ -269,6 +275,10 @@ impl Records {
     ) -> PyResult<T> {
         let (read, signals) = guarded(py, || {
             let read = work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner));
+            let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
+            // An outage is no fault of a record.
+            let read = read.map_err(|error| joined.options.places.outage().unwrap_or(error));
+            drop(joined);
             let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             Ok((read, std::mem::replace(&mut *signals, Signals::new())))
         })?;

@@ -88,6 +88,7 @@ mod _core {
         module.add("IMAGE_MODELS", super::images::models())?;
         module.add("RESAMPLES", super::images::filters())?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;
+        module.add("STORE_SCHEMES", crate::store::SCHEMES)?;
         module.add("STATE_VERSION", crate::state::VERSION)?;
         module.add("MIXTURE_STATE_VERSION", crate::state::MIXTURE_VERSION)?;
         module.add("CURSOR_LARGEST", crate::lane::cursor::LARGEST)

@@ -300,12 +300,7 @@ impl Pipeline {
         let notes: Vec<String> = self.with(py, |pipeline| {
             pipeline.network().flat_map(gristmill_remote::Counters::take_notes).collect()
         })?;
-        for note in notes {
-            py.import("logging")?
-                .call_method1("getLogger", ("gristmill",))?
-                .call_method1("warning", ("%s", note))?;
-        }
-        Ok(())
+        super::stores::log(py, &notes)
     }
 
     /// Adds what was requested from stores on the network, if anything was.

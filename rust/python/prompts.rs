@@ -13,6 +13,7 @@ use super::error::guarded;
 use super::keep::{Selected, Selection};
 use super::sample::ChatPlan;
 use super::signals::Signals;
+use super::spec::places;
 use crate::error::{Error, ShardError};
 use crate::format::{Projection, ReadOptions};
 use crate::prepare::field::Field;
@@ -26,6 +27,7 @@ use crate::store::{Places, Shard};
 #[derive(FromPyObject)]
 pub struct Reading {
     folder: PathBuf,
+    storage: Vec<(String, String)>,
     paths: Vec<String>,
     sizes: Vec<u64>,
     selection: Selection,
@@ -56,7 +58,7 @@ struct TextPlan {
 
 impl Reading {
     fn spec(self) -> Result<PromptSpec, Error> {
-        let places = Places::from(self.folder);
+        let places = places(self.folder, self.storage, Places::IO_BYTES);
         let selected = self.selection.into_selected(&places, self.max_document_bytes);
         let mut columns = selected.columns();
         let Selected { mut paths, keep, drop, sidecars } = selected;
@@ -107,10 +109,10 @@ pub fn read_prompts<'py>(
     let mut signals = Signals::new();
     let arena = guarded(py, || {
         let places = &spec.read.places;
-        let _connection = places.connect(&spec.shards)?;
-        let arena = prompts::read(&spec, encoder.inner(), || signals.have_raised())?;
+        let _connection = places.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
+        let arena = prompts::read(&spec, encoder.inner(), || signals.have_raised());
         // An outage is no fault of the records that were not read.
-        places.outage().map_or(Ok(arena), Err)
+        places.outage().map_or(arena, Err)
     })?;
     signals.raised()?;
     let arena = arena.ok_or_else(|| Error::Bug("reading was interrupted by nothing".to_owned()))?;
@@ -122,7 +124,12 @@ pub fn read_prompts<'py>(
 pub fn count_records(py: Python<'_>, reading: Reading) -> PyResult<u64> {
     let spec = reading.spec()?;
     let mut signals = Signals::new();
-    let count = guarded(py, || prompts::count(&spec.shards, &spec.read, || signals.have_raised()))?;
+    let count = guarded(py, || {
+        let places = &spec.read.places;
+        let _connection = places.connect(&spec.shards)?;
+        let count = prompts::count(&spec.shards, &spec.read, || signals.have_raised());
+        places.outage().map_or(count, Err)
+    })?;
     signals.raised()?;
     Ok(count.ok_or_else(|| Error::Bug("counting was interrupted by nothing".to_owned()))?)
 }

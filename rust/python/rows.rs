@@ -6,10 +6,11 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::error::guarded;
+use super::spec::places;
 use crate::format::keep::Ids;
 use crate::format::{Projection, ReadOptions};
 use crate::spec::rows::{Lists, Rows};
-use crate::store::Shard;
+use crate::store::{Places, Shard};
 
 /// The longest record of a list.
 const LONGEST: u64 = 1 << 27;
@@ -26,32 +27,37 @@ enum Listed {
 #[pymethods]
 impl RowList {
     /// Reads the ids of some files: those in a column, or without one each line. With `shards`, paths from the root in the
-    /// order of the manifest, ids name a shard and a row.
+    /// order of the manifest, ids name a shard and a row. `storage` says how stores on the network are reached.
     #[new]
+    #[pyo3(signature = (folder, files, column, shards, storage=Vec::new()))]
     fn new(
         py: Python<'_>,
         folder: PathBuf,
         files: Vec<(String, u64)>,
         column: Option<String>,
         shards: Option<Vec<String>>,
+        storage: Vec<(String, String)>,
     ) -> PyResult<Self> {
         let shard = |(path, size): (String, u64)| Shard::whole(path, size);
         let lists = Lists {
             files: files.into_iter().map(shard).collect(),
             has_column: column.is_some(),
             read: Arc::new(ReadOptions {
-                places: folder.into(),
+                places: places(folder, storage, Places::IO_BYTES),
                 projection: column.map_or_else(Projection::all, Projection::text),
                 keep: None,
                 max_document_bytes: LONGEST,
             }),
         };
         let listed = guarded(py, || {
-            let stop = Arc::default();
-            Ok(match shards {
-                Some(shards) => Listed::Rows(Arc::new(Rows::load(&lists, &shards, &stop)?)),
-                None => Listed::Ids(Arc::new(lists.ids(&stop)?)),
-            })
+            let (stop, places) = (Arc::default(), &lists.read.places);
+            let _connection = places.connect(&lists.files)?;
+            let read = match shards {
+                Some(shards) => Rows::load(&lists, &shards, &stop).map(|rows| Listed::Rows(Arc::new(rows))),
+                None => lists.ids(&stop).map(|ids| Listed::Ids(Arc::new(ids))),
+            };
+            // An outage is no fault of the list.
+            places.outage().map_or(read, Err)
         })?;
         Ok(Self(listed))
     }

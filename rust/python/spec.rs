@@ -20,7 +20,7 @@ use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, 
 use crate::store::{Places, Shard};
 
 /// Where shards are.
-fn places(folder: PathBuf, storage: Vec<(String, String)>, io_bytes: usize) -> Places {
+pub fn places(folder: PathBuf, storage: Vec<(String, String)>, io_bytes: usize) -> Places {
     #[cfg(feature = "remote")]
     return Places {
         stores: crate::store::Stores::new(gristmill_remote::Options { storage, io_bytes }),

@@ -1,9 +1,11 @@
 //! Listing stores on the network: `_core.Stores`.
 
+use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gristmill_remote::{Client, Failure, Listed, Options};
+use gristmill_remote::{Client, Failure, Hub, Listed, Options};
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::error::guarded;
 use super::signals::Signals;
@@ -15,15 +17,19 @@ type Object = (String, u64);
 
 /// The stores that URLs name, while they are listed.
 #[pyclass(frozen, module = "gristmill._core")]
-pub struct Stores(Arc<Client>);
+pub struct Stores {
+    stores: Core,
+    client: Arc<Client>,
+}
 
 #[pymethods]
 impl Stores {
     /// Reaches stores with these options.
     #[new]
     fn new(py: Python<'_>, storage: Vec<(String, String)>) -> PyResult<Self> {
-        let client = guarded(py, || Core::new(Options { storage, ..Options::default() }).client())?;
-        Ok(Self(client))
+        let stores = Core::new(Options { storage, ..Options::default() });
+        let client = guarded(py, || stores.client())?;
+        Ok(Self { stores, client })
     }
 
     /// The objects below a URL.
@@ -42,6 +48,28 @@ impl Stores {
         let found = self.run(py, |client, stop| client.sizes(&urls, stop))?;
         Ok(found.into_iter().map(|found| found.map(|found| found.size)).collect())
     }
+
+    /// All bytes of an object; None if there is none.
+    fn read<'py>(&self, py: Python<'py>, url: String) -> PyResult<Option<Bound<'py, PyBytes>>> {
+        let found = self.run(py, |client, stop| client.read(&url, stop))?;
+        Ok(found.map(|bytes| PyBytes::new(py, &bytes)))
+    }
+
+    /// Makes an object of bytes, in place of one that is there.
+    fn write(&self, py: Python<'_>, url: String, data: Vec<u8>) -> PyResult<()> {
+        self.run(py, |client, stop| client.write(&url, data.into(), stop))
+    }
+
+    /// Makes an object of a local file, which appears when all of it has arrived.
+    fn upload(&self, py: Python<'_>, url: String, file: PathBuf) -> PyResult<()> {
+        self.run(py, |client, stop| client.upload(&url, &file, stop))
+    }
+
+    /// The URL of the Hugging Face Hub, and the token with which it is asked, if there is one.
+    fn hub(&self) -> (String, Option<String>) {
+        let Hub { endpoint, token } = self.client.hub();
+        (endpoint, token)
+    }
 }
 
 impl Stores {
@@ -51,12 +79,30 @@ impl Stores {
         work: impl FnOnce(&Client, &(dyn Fn() -> bool + Sync)) -> std::result::Result<T, Failure> + Send,
     ) -> PyResult<T> {
         let signals = Mutex::new(Signals::new());
-        let have_raised = || signals.lock().unwrap_or_else(PoisonError::into_inner).have_raised();
-        let found: Result<T> =
-            guarded(py, || work(&self.0, &have_raised).map_err(|failure| Error::System(failure.to_string())));
+        let have_raised = || {
+            let notes = self.stores.counters().take_notes();
+            if !notes.is_empty() {
+                // The work is more than its log.
+                let _ = Python::attach(|py| log(py, &notes));
+            }
+            signals.lock().unwrap_or_else(PoisonError::into_inner).have_raised()
+        };
+        let found: Result<T> = guarded(py, || {
+            work(&self.client, &have_raised).map_err(|failure| Error::System(failure.to_string()))
+        });
         signals.into_inner().unwrap_or_else(PoisonError::into_inner).raised()?;
         Ok(found?)
     }
+}
+
+/// Logs what is waited out on the network.
+pub fn log(py: Python<'_>, notes: &[String]) -> PyResult<()> {
+    for note in notes {
+        py.import("logging")?
+            .call_method1("getLogger", ("gristmill",))?
+            .call_method1("warning", ("%s", note))?;
+    }
+    Ok(())
 }
 
 fn object(listed: Listed) -> Object {

@@ -167,7 +167,7 @@ pub struct StreamSpec {
 impl StreamSpec {
     /// Whether some shard is in a store on the network.
     pub fn is_remote(&self) -> bool {
-        self.shards.iter().any(Shard::is_remote)
+        self.shards.iter().chain(self.sidecars.files()).any(Shard::is_remote)
     }
 
     /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has

@@ -43,6 +43,11 @@ pub struct Matching {
 }
 
 impl Sidecars {
+    /// The files of all kinds.
+    pub fn files(&self) -> impl Iterator<Item = &Shard> {
+        self.kinds.iter().flat_map(|kind| kind.files.iter().flatten())
+    }
+
     /// The message about a record of a shard that lacks what one of its sidecars should have.
     pub fn unusable(&self, shard: usize, error: &ShardError) -> String {
         let has_failed =

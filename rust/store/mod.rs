@@ -17,6 +17,15 @@ pub use places::{Connection, Places};
 #[cfg(feature = "remote")]
 pub use remote::Stores;
 
+/// The schemes of the URLs of stores on the network.
+pub const SCHEMES: [&str; 11] =
+    ["gs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
+
+/// Whether a name is a URL of a store on the network, and not a path.
+pub fn is_remote(name: &str) -> bool {
+    name.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
+}
+
 /// One input file, as the manifest lists it, or a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
@@ -67,5 +76,18 @@ impl Source for Vec<u8> {
         let length = rest.len().min(out.len());
         out[..length].copy_from_slice(&rest[..length]);
         Ok(length)
+    }
+}
+
+#[cfg(test)]
+mod tests {
+    use super::is_remote;
+
+    #[test]
+    fn paths_are_not_remote() {
+        for path in ["a", "/a/b", "a:b", "c://x", "file:///a", ""] {
+            assert!(!is_remote(path), "{path}");
+        }
+        assert!(is_remote("gs://b/x") && is_remote("https://h/x") && is_remote("hf://datasets/o/n/x"));
     }
 }

@@ -33,10 +33,7 @@ impl Shard {
 
     /// Whether it is in a store on the network.
     pub fn is_remote(&self) -> bool {
-        #[cfg(feature = "remote")]
-        return gristmill_remote::is_remote(&self.path);
-        #[cfg(not(feature = "remote"))]
-        false
+        super::is_remote(&self.path)
     }
 
     /// The name in messages.

@@ -21,6 +21,9 @@ pub struct Places {
 }
 
 impl Places {
+    /// The most bytes that are requested ahead of readers, unless somebody sets another bound.
+    pub const IO_BYTES: usize = 256 << 20;
+
     /// Opens a shard if it is the one in the manifest. A file that is missing or does not have the manifest's size is an
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an
     /// [`Error::System`], and so is a store that cannot be named. Once `stop` is set, by
@@ -64,11 +67,12 @@ impl Places {
     }
 
     /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them.
-    pub fn connect(&self, shards: &[Shard]) -> Result<Connection> {
+    pub fn connect<'a>(&self, shards: impl IntoIterator<Item = &'a Shard>) -> Result<Connection> {
         #[cfg(feature = "remote")]
-        if shards.iter().any(Shard::is_remote) {
+        if shards.into_iter().any(Shard::is_remote) {
             return Ok(Connection { _client: Some(self.stores.client()?) });
         }
+        #[cfg(not(feature = "remote"))]
         let _ = shards;
         Ok(Connection::default())
     }

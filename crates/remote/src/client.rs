@@ -15,6 +15,7 @@ use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt, 
 use tokio::runtime::{Builder, Runtime};
 
 use crate::fetch::{self, attempt_of};
+use crate::hub::Hub;
 use crate::location::Location;
 use crate::object::Requested;
 use crate::weather::{Failure, Next, Weather};
@@ -138,12 +139,12 @@ impl Client {
                 retry_timeout = seconds(name, value)?;
             } else if name == "stall_timeout" {
                 stall_timeout = seconds(name, value)?;
-            } else if is_known(name) {
+            } else if is_known(name) || Hub::has_option(name) {
                 storage.push((name.to_ascii_lowercase(), value.clone()));
             } else {
                 return Err(format!(
                     "{name:?}: expected an option of object_store, such as \"aws_region\", \"google_service_account\", \
-                     \"azure_storage_account_name\" or \"endpoint\", or \"retry_timeout\" or \"stall_timeout\""
+                     \"azure_storage_account_name\" or \"endpoint\", or \"hf_token\", \"hf_endpoint\", \"retry_timeout\" or \"stall_timeout\""
                 ));
             }
         }
@@ -219,13 +220,18 @@ impl Client {
         lock(&self.shared.following).insert(Arc::clone(url), next);
     }
 
+    /// The Hugging Face Hub.
+    pub fn hub(&self) -> Hub {
+        Hub::find(&self.runtime.storage)
+    }
+
     pub(crate) fn spawn(&self, work: impl Future<Output = ()> + Send + 'static) {
         if let Some(runtime) = &self.runtime.runtime {
             runtime.spawn(work);
         }
     }
 
-    fn block_on<T>(
+    pub(crate) fn block_on<T>(
         &self,
         work: impl Future<Output = Result<T, Failure>>,
         stop: Stop<'_>,
@@ -254,21 +260,57 @@ impl Client {
         if let Some(store) = stores.get(&location.root) {
             return Ok((Arc::clone(store), path, location));
         }
-        let store = open(&location, &self.runtime.storage, self.shared.stall_timeout)
+        // Attempts are counted here, where an outage of minutes is waited out with lines in the log.
+        let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        let store = open(&location, &self.runtime.storage, retry, self.shared.stall_timeout)
             .map_err(|error| refused(&error))?;
         stores.insert(location.root.clone(), Arc::clone(&store));
         drop(stores);
         Ok((store, path, location))
     }
 
+    /// The store of a URL that is written, and the object's path in it.
+    pub(crate) fn find_to_write(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path), Failure> {
+        let (_, path, location) = self.find(url)?;
+        let refused = |reason: &dyn std::fmt::Display| {
+            Failure::Unavailable(format!("{url}: expected a store that can be written, found {reason}"))
+        };
+        if let Some(scheme @ ("http" | "https" | "hf")) = location.root.split("://").next() {
+            return Err(refused(&format!("{scheme}://: choose gs://, s3:// or az://")));
+        }
+        // A part of a file is sent again by itself, not with all others.
+        let store = open(&location, &self.runtime.storage, RetryConfig::default(), self.shared.stall_timeout);
+        Ok((store.map_err(|error| refused(&error))?, path))
+    }
+
     /// Tries a request about what there is until it succeeds or its time is over.
-    async fn persist<T, F: Future<Output = object_store::Result<T>>>(
+    pub(crate) async fn persist<T, F: Future<Output = object_store::Result<T>>>(
         &self,
         url: &str,
         request: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        let mut weather = Weather::new(self.shared.retry_timeout.min(LISTING_TIMEOUT));
-        let deadline = 3 * self.shared.stall_timeout;
+        let retry_timeout = self.shared.retry_timeout.min(LISTING_TIMEOUT);
+        self.persist_for(retry_timeout, url, 3 * self.shared.stall_timeout, request).await
+    }
+
+    /// Tries a request as long as outages are waited out while shards are read.
+    pub(crate) async fn persist_long<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        url: &str,
+        deadline: Duration,
+        request: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        self.persist_for(self.shared.retry_timeout, url, deadline, request).await
+    }
+
+    async fn persist_for<T, F: Future<Output = object_store::Result<T>>>(
+        &self,
+        retry_timeout: Duration,
+        url: &str,
+        deadline: Duration,
+        request: impl Fn() -> F,
+    ) -> Result<T, Failure> {
+        let mut weather = Weather::new(retry_timeout);
         loop {
             let attempt = match tokio::time::timeout(deadline, request()).await {
                 Ok(Ok(found)) => return Ok(found),
@@ -347,6 +389,7 @@ fn seconds(name: &str, value: &str) -> Result<Duration, String> {
 fn open(
     location: &Location,
     storage: &[(String, String)],
+    retry: RetryConfig,
     stall_timeout: Duration,
 ) -> object_store::Result<Arc<dyn ObjectStore>> {
     // Each process has one; another part of it may have set one before.
@@ -356,8 +399,6 @@ fn open(
         .with_connect_timeout(CONNECT)
         .with_read_timeout(stall_timeout)
         .with_http1_only();
-    // Attempts are counted here, where an outage of minutes is waited out with lines in the log.
-    let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
     let url = location.root.as_str();
     macro_rules! built {
         ($builder:expr) => {{
@@ -381,6 +422,17 @@ fn open(
         Some("http" | "https") => {
             let client = client.with_allow_http(url.starts_with("http://"));
             let builder = HttpBuilder::new().with_url(url).with_client_options(client).with_retry(retry);
+            Ok(Arc::new(builder.build()?))
+        }
+        Some("hf") => {
+            let hub = Hub::find(storage);
+            let headers = hub
+                .headers()
+                .map_err(|error| object_store::Error::Generic { store: "hub", source: error.into() })?;
+            let client =
+                client.with_allow_http(hub.endpoint.starts_with("http://")).with_default_headers(headers);
+            let builder =
+                HttpBuilder::new().with_url(hub.folder(url)).with_client_options(client).with_retry(retry);
             Ok(Arc::new(builder.build()?))
         }
         _ => built!(MicrosoftAzureBuilder::from_env().with_client_options(client)),

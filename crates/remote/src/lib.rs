@@ -6,11 +6,14 @@
 
 mod client;
 mod fetch;
+mod hub;
 mod location;
 mod object;
 mod weather;
+mod whole;
 
 pub use client::{Client, Counters, Listed, Options, Stop};
-pub use location::{Location, is_remote};
+pub use hub::Hub;
+pub use location::Location;
 pub use object::Object;
 pub use weather::Failure;

@@ -1,17 +1,10 @@
 //! Where an object is: its URL, taken apart.
 
-/// The schemes of stores on the network.
-const SCHEMES: [&str; 10] = ["gs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https"];
-
-/// Whether a name is a URL of a store on the network, and not a path.
-pub fn is_remote(name: &str) -> bool {
-    name.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
-}
-
 /// A store, and the key of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Scheme and authority: `gs://bucket`. Objects with the same are in one store.
+    /// Scheme and authority: `gs://bucket`. Objects with the same are in one store. Of the hub the repository, too:
+    /// `hf://datasets/owner/name@revision`.
     pub root: String,
     /// The rest, without a slash at the start, as it is spelled: the store encodes what a request must encode.
     pub key: String,
@@ -22,6 +15,9 @@ impl Location {
     pub fn parse(url: &str) -> Result<Self, String> {
         let (scheme, rest) = url.split_once("://").ok_or_else(|| format!("{url}: expected a URL"))?;
         let (authority, key) = rest.split_once('/').unwrap_or((rest, ""));
+        if scheme == "hf" {
+            return Self::of_hub(url, rest);
+        }
         if authority.is_empty() {
             return Err(format!(
                 "{url}: expected a {} behind {scheme}://",
@@ -29,6 +25,18 @@ impl Location {
             ));
         }
         Ok(Self { root: format!("{scheme}://{authority}"), key: key.to_owned() })
+    }
+
+    fn of_hub(url: &str, rest: &str) -> Result<Self, String> {
+        let mut parts = rest.splitn(4, '/');
+        match [parts.next(), parts.next(), parts.next(), parts.next()] {
+            [Some("datasets"), Some(owner), Some(name), Some(key)]
+                if !owner.is_empty() && !name.is_empty() =>
+            {
+                Ok(Self { root: format!("hf://datasets/{owner}/{name}"), key: key.to_owned() })
+            }
+            _ => Err(format!("{url}: expected hf://datasets/owner/name@revision/path")),
+        }
     }
 }
 
@@ -43,13 +51,9 @@ mod tests {
         assert_eq!(parsed("http://[::1]:80/a"), Ok(("http://[::1]:80".into(), "a".into())));
         assert_eq!(parsed("s3://b"), Ok(("s3://b".into(), String::new())));
         assert!(parsed("s3:///a").unwrap_err().contains("bucket"));
-    }
-
-    #[test]
-    fn paths_are_not_remote() {
-        for path in ["a", "/a/b", "a:b", "c://x", "file:///a", ""] {
-            assert!(!is_remote(path), "{path}");
+        assert_eq!(parsed("hf://datasets/o/n@0f/a/b"), Ok(("hf://datasets/o/n@0f".into(), "a/b".into())));
+        for url in ["hf://models/o/n/a", "hf://datasets/o/n", "hf://datasets//n/a"] {
+            assert!(parsed(url).unwrap_err().contains("datasets/owner/name@revision"), "{url}");
         }
-        assert!(is_remote("gs://b/x") && is_remote("https://h/x"));
     }
 }
