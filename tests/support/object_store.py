@@ -9,6 +9,7 @@ It was made for tests of this project alone: that its answers are those of a rea
 
 import contextlib
 import hashlib
+import json
 import random
 import re
 import socket
@@ -88,12 +89,15 @@ class Server:
         self.has_ended = False
         # With one, each request without it as its bearer is refused.
         self.token: str | None = None
+        self.uploads: dict[str, dict[int, bytes]] = {}
+        self.refuses_completion = False
         self.most_at_once = 0
         # The longest chain of requests, each of which came after the one before was answered.
         self.round_trips = 0
         self._answered = 0
         self._at_once, self._lock = 0, threading.Lock()
         self.requests: list[tuple[str, str, str | None]] = []
+        self.headers: list[dict[str, str]] = []
         handler = type("Handler", (_Handler,), {"store": self})
         self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
@@ -129,12 +133,15 @@ class Server:
 
     def options(self, **more: str) -> dict[str, str]:
         """Options with which `s3://`, `gs://` and `az://` URLs lead here."""
+        # Google's crate signs what it writes, whatever it is asked.
+        key = {"gcs_base_url": self.url, "disable_oauth": True, "client_email": "", "private_key": ""}
         return {
             "aws_endpoint": self.url,
             "aws_region": "us-east-1",
             "aws_skip_signature": "true",
             "google_base_url": self.url,
             "google_skip_signature": "true",
+            "google_service_account_key": json.dumps({**key, "private_key_id": ""}),
             "allow_http": "true",
             **more,
         }
@@ -159,11 +166,62 @@ class _Handler(BaseHTTPRequestHandler):
         with self.store.counted():
             self._answer(has_body=True)
 
+    def do_PUT(self) -> None:
+        with self.store.counted():
+            self._write()
+
+    def do_POST(self) -> None:
+        with self.store.counted():
+            self._write()
+
+    def do_DELETE(self) -> None:
+        with self.store.counted():
+            self._write()
+
+    def _write(self) -> None:
+        """Makes an object of a body, or of the parts of an upload once that is completed."""
+        store = self.store
+        parts = urlsplit(self.path)
+        key = unquote(parts.path.lstrip("/"))
+        query = {name: values[0] for name, values in parse_qs(parts.query, keep_blank_values=True).items()}
+        body = self.rfile.read(int(self.headers.get("Content-Length", 0)))
+        store.requests.append((self.command, key, parts.query or None))
+        kind, _ = store.faults.next() if store.faults else (None, 0.0)
+        if store.is_out or kind in ("reset", "reset in body", "short"):
+            self._reset()
+        elif kind in ("429", "500", "503"):
+            self._status(int(kind), has_body=True)
+        elif self.command == "DELETE":
+            store.uploads.pop(query.get("uploadId", ""), None)
+            self._status(204, has_body=False)
+        elif "uploads" in query:
+            upload = f"upload-{len(store.requests)}"
+            store.uploads[upload] = {}
+            self._xml(f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>")
+        elif self.command == "POST" and store.refuses_completion:
+            self._status(503, has_body=True)
+        elif self.command == "POST":
+            data = b"".join(piece for _, piece in sorted(store.uploads.pop(query["uploadId"]).items()))
+            store.objects[key] = data
+            self._xml(
+                f"<CompleteMultipartUploadResult><ETag>{escape(tag(data))}</ETag></CompleteMultipartUploadResult>"
+            )
+        else:
+            if "uploadId" in query:
+                store.uploads[query["uploadId"]][int(query["partNumber"])] = body
+            else:
+                store.objects[key] = body
+            self.send_response(200)
+            self.send_header("ETag", tag(body))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
+
     def _answer(self, *, has_body: bool) -> None:
         store = self.store
         parts = urlsplit(self.path)
         key = unquote(parts.path.lstrip("/"))
         store.requests.append((self.command, key, self.headers.get("Range")))
+        store.headers.append(dict(self.headers))
         if store.is_out:
             self._reset()
             return
@@ -310,7 +368,10 @@ class _Handler(BaseHTTPRequestHandler):
                     f"<ETag>{escape(tag(data))}</ETag><Size>{len(data)}</Size></Contents>"
                 )
         xml.append("</ListBucketResult>")
-        body = "".join(xml).encode()
+        self._xml("".join(xml))
+
+    def _xml(self, text: str) -> None:
+        body = text.encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/xml")
         self.send_header("Content-Length", str(len(body)))

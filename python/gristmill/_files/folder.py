@@ -6,9 +6,10 @@ part-00000.json   what the part holds, and the state of the stream after it: wri
 quarantine.jsonl  the records that were left out, if that is allowed
 """
 
+import os
 import re
 from collections.abc import Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
@@ -16,8 +17,10 @@ from typing import Any, cast
 from gristmill import _core
 from gristmill._files import same_stream
 from gristmill._files.formats import FORMATS, Format
+from gristmill._files.remote_folder import RemoteFolder
 from gristmill._files.schema import COUNTED, Counts, Index, Note, Packing, Part, describe_changes, total, wrong
 from gristmill._shards.outputs import find_shard
+from gristmill._shards.stores import is_remote
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.atomic_files import DamagedError
@@ -45,13 +48,15 @@ class Folder:
     Attributes:
       path: the folder.
       index: the content of its index: `format`, `fields`, `source`, `fingerprint`, ...
+      remote: the folder of a store that its files are copied to; None: it is a local one.
     """
 
     path: Path
     index: Index
+    remote: RemoteFolder | None = None
 
     @classmethod
-    def open(cls, path: Path) -> "Folder":
+    def open(cls, path: Path, remote: RemoteFolder | None = None) -> "Folder":
         """The packed folder at `path`, or that of the file at `path`.
 
         Raises:
@@ -80,10 +85,10 @@ class Folder:
             raise damaged_index(index, f"its sequence_length is {found['sequence_length']}")
         if found.get("complete") and not found.keys() >= {"totals", "parts"}:
             raise damaged_index(index, "it says complete, but lacks its totals or parts")
-        return cls(index.parent, found)
+        return cls(index.parent, found, remote)
 
     @classmethod
-    def create(cls, path: Path, index: Packing) -> "Folder":
+    def create(cls, path: Path, index: Packing, remote: RemoteFolder | None = None) -> "Folder":
         """The folder at `path`: a new one, or one of the same stream, to be continued.
 
         Raises:
@@ -91,7 +96,7 @@ class Folder:
         """
         wanted: dict[str, Any] = {"kind": "gristmill pack", "version": VERSION, **index}
         if (path / INDEX).exists():
-            folder = cls.open(path)
+            folder = cls.open(path, remote)
             if folder.index["fingerprint"] == wanted["fingerprint"]:
                 states.check_ids(folder.index["ids"], wanted["ids"], f"{path} was packed")
             wanted["ids"] = folder.index["ids"]
@@ -113,8 +118,7 @@ class Folder:
         else:
             check_free(path)
         wanted.setdefault("gristmill", _core.__version__)
-        atomic_files.write_json(path / INDEX, wanted)
-        return cls(path, cast(Index, wanted))
+        return cls(path, cast(Index, wanted), remote)._written()
 
     def _check_same_packing(self, wanted: dict[str, Any], changed: list[str], parts: int) -> None:
         saved, current = self.index["fingerprint"], wanted["fingerprint"]
@@ -226,7 +230,10 @@ class Folder:
         """A description of the first of these files that does not have its size; None if all have."""
         for name, size in sizes.items():
             path = self.path / name
-            found = path.stat().st_size if path.is_file() else None
+            if self.remote is not None:
+                found = self.remote.size(name)
+            else:
+                found = path.stat().st_size if path.is_file() else None
             if found is None:
                 return f"{name} is missing"
             if found != size:
@@ -256,6 +263,12 @@ class Folder:
     def write_note(self, note: Note) -> None:
         """Writes the note that finishes a part, whose files must be complete."""
         atomic_files.write_json(self.note_path(note["number"]), note)
+        self.publish(self.note_path(note["number"]))
+
+    def publish(self, path: Path) -> None:
+        """Copies a file that is complete to the store, if there is one."""
+        if self.remote is not None:
+            self.remote.publish(path)
 
     def part_path(self, number: int) -> Path:
         """The path of a part's file, without its suffix."""
@@ -310,15 +323,18 @@ class Folder:
     def reopened(self) -> "Folder":
         """The folder with an index that is not complete."""
         index = {name: value for name, value in self.index.items() if name not in _AT_THE_END}
-        if index != self.index:
-            atomic_files.write_json(self.path / INDEX, index)
-        return Folder(self.path, cast(Index, index))
+        return self if index == self.index else replace(self, index=cast(Index, index))._written()
 
     def complete(self, parts: list[Part], totals: Counts) -> "Folder":
         """The folder with an index that lists all parts, and the counts of the whole stream."""
         index: Index = {**self.index, "complete": True, "totals": totals, "parts": parts}
-        atomic_files.write_json(self.path / INDEX, index)
-        return Folder(self.path, index)
+        return replace(self, index=index)._written()
+
+    def _written(self) -> "Folder":
+        """It, once its index is written."""
+        atomic_files.write_json(self.path / INDEX, self.index)
+        self.publish(self.path / INDEX)
+        return self
 
     def totals(self, parts: list[Part]) -> dict[str, int]:
         """`items` and `bytes` of all parts, and the counts of the stream, to its end if all parts are there."""
@@ -354,15 +370,17 @@ def check_quarantine_name(path: Path, folder: Path) -> None:
         raise GristmillError(f"quarantine_file={str(path)!r}: expected another name: packed files have this one")
 
 
-def check_apart(path: Path, file_format: str, shards: Sequence[str], list_of_quarantined: Path | None) -> None:
+def check_apart(path: str, file_format: str, shards: Sequence[str], list_of_quarantined: Path | None) -> None:
     """Checks that the paths and globs of the shards match no file that packing into the folder at `path` writes.
 
     Raises:
       ArgumentError: they match one.
     """
-    part = path / f"{PART}{0:05}"
-    named = [path / INDEX, *(part.with_suffix(suffix) for suffix in (".json", *FORMATS[file_format].suffixes))]
-    files = [*named, *map(atomic_files.unfinished, named), *([list_of_quarantined] if list_of_quarantined else [])]
+    names = [INDEX, *(f"{PART}{0:05}{suffix}" for suffix in (".json", *FORMATS[file_format].suffixes))]
+    if not is_remote(path):
+        names += [name + atomic_files.UNFINISHED for name in names]
+    files = [os.path.join(path, name) for name in names]  # noqa: PTH118 - it may be a URL
+    files += [str(list_of_quarantined)] if list_of_quarantined else []
     if found := find_shard(shards, files):
         raise ArgumentError(
             f"--output {path}: {found[0]!r} will be written, and {found[1]}; a resumed run would find other "

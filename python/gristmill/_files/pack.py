@@ -13,9 +13,11 @@ from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
+from gristmill._files.remote_folder import RemoteFolder
 from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
+from gristmill._shards.stores import StorageOptions, is_remote
 from gristmill._spec.fields import mark_field
 from gristmill._spec.spec import Spec
 from gristmill._state import states
@@ -31,25 +33,27 @@ _USUAL_RATIO = 3
 
 def pack(
     dataset: PackedDataset,
-    path: Path,
+    path: Path | str,
     *,
     file_format: str,
     rows_per_file: int,
     source: Source,
     fields: Sequence[str] = (),
     steps: int | None = None,
+    storage_options: StorageOptions = (),
 ) -> dict[str, Any]:
     """Packs a dataset into a folder, or resumes after the last finished part of an earlier run.
 
     Args:
       dataset: what to pack; it has a `batch_size`, and an end unless `steps` says it.
-      path: the folder.
+      path: the folder, or the URL of one in a store.
       file_format: a key of `FORMATS`.
       rows_per_file: a part ends with the batch that brings it to so many rows, or the first after it in which an item
         ends.
       source: where the dataset comes from, for `gristmill verify`.
       fields: the fields of rows to write; none: all.
       steps: how many steps to pack; None: all.
+      storage_options: how the store is reached.
 
     Returns:
       Figures of all parts, and of this run.
@@ -61,21 +65,13 @@ def pack(
     """
     start = time.perf_counter()
     check_packable(dataset, steps)
-    make_folder(path)
-    with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
-        check_free(path)  # before a lock is written there
-        with locked(path):
-            atomic_files.recover(path / INDEX)
-            packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
-            folder = Folder.create(path, packing)
-            parts = folder.parts(are_whole=True)
-            folder.check_listed(parts)
-            resumed = len(parts)
-            if not folder.is_complete(parts):
-                folder = folder.reopened()
-                folder.remove_unfinished(resumed)
-                totals = _write_parts(dataset, folder, parts)
-                folder = folder.complete(parts, totals)
+    packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
+    if isinstance(path, str) and is_remote(path):
+        with RemoteFolder.opened(path, storage_options, INDEX) as remote:
+            folder, parts, resumed = _pack(dataset, remote.local, packing, remote)
+    else:
+        make_folder(Path(path))
+        folder, parts, resumed = _pack(dataset, Path(path), packing)
     seconds = time.perf_counter() - start
     return {
         "folder": str(path),
@@ -124,6 +120,30 @@ def packing_of(
         **({} if steps is None else {"steps": steps}),
     }
     return cast(Packing, described)
+
+
+def _pack(
+    dataset: PackedDataset, path: Path, packing: Packing, remote: RemoteFolder | None = None
+) -> tuple[Folder, list[Part], int]:
+    """Packs into a local folder, whose files are copied to `remote`.
+
+    Returns:
+      The folder, its parts, and how many of them earlier runs have written.
+    """
+    with atomic_files.writing_into(path, "run the same command again to resume after the last finished part"):
+        check_free(path)  # before a lock is written there
+        with locked(path):
+            atomic_files.recover(path / INDEX)
+            folder = Folder.create(path, packing, remote)
+            parts = folder.parts(are_whole=True)
+            folder.check_listed(parts)
+            resumed = len(parts)
+            if not folder.is_complete(parts):
+                folder = folder.reopened()
+                folder.remove_unfinished(resumed)
+                totals = _write_parts(dataset, folder, parts)
+                folder = folder.complete(parts, totals)
+    return folder, parts, resumed
 
 
 def make_folder(path: Path) -> None:
@@ -274,6 +294,8 @@ class _Part:
         for path in self._writer.paths:
             atomic_files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}
+        for path in self._writer.paths:
+            self._folder.publish(path)
         part: Part = {"files": sizes, "batches": self._batches, "items": self.items, **counts}
         self._folder.write_note({"number": self._number, **part, "state": state, "pending": pending})
         return part

@@ -1,0 +1,84 @@
+"""A folder of a store that `gristmill pack` writes: each file of it appears whole, or not at all.
+
+    part-00000.npy   written into a local folder  ──> an object, and the local file is removed
+    part-00000.json  written after it             ──> an object, by which a later run knows that the part is whole
+
+A later run fetches the index and the notes, and goes on after the last one.
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from pathlib import Path
+
+from gristmill._shards import stores
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError, GristmillError
+
+# The schemes of stores that cannot be written.
+_READ_ONLY = ("http://", "https://", "hf://")
+
+
+class RemoteFolder:
+    """A folder of a store, and the local one in which its files are written first.
+
+    Attributes:
+      local: the local folder, with the index and the notes.
+    """
+
+    def __init__(self, url: str, options: stores.StorageOptions, local: Path, index: str) -> None:
+        """Fetches the index and the notes that are there.
+
+        Raises:
+          ArgumentError: the store cannot be written.
+          GristmillError: the folder holds other files, or the store cannot be reached.
+        """
+        if url.startswith(_READ_ONLY):
+            raise ArgumentError(
+                f"--output {url}: expected a local folder, or gs://, s3:// or az://, which can be written"
+            )
+        self.local = local
+        self._url = url.rstrip("/")
+        self._stores = stores.reach(options)
+        folder, prefix = f"{self._url}/", self._url.split("://", 1)[1].partition("/")[2]
+        listed = self._stores.list_below(folder)
+        self._sizes = {key.removeprefix(f"{prefix}/" if prefix else ""): size for key, size in listed}
+        if self._sizes and index not in self._sizes:
+            raise GristmillError(
+                f"{url} is not empty and does not hold packed files, but {shortened(min(self._sizes))}: choose another "
+                "folder"
+            )
+        for name in self._sizes:
+            if name.endswith(".json") and "/" not in name:
+                (local / name).write_bytes(self._stores.read(f"{folder}{name}") or b"")
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, url: str, options: stores.StorageOptions, index: str) -> "Iterator[RemoteFolder]":
+        """The folder, with a local one that is there until the end of the `with`. Errors name the URL.
+
+        Raises:
+          GristmillError: see `RemoteFolder`.
+        """
+        with tempfile.TemporaryDirectory(prefix="gristmill-pack-") as local:
+            try:
+                yield cls(url, options, Path(local), index)
+            except GristmillError as error:
+                if local in str(error) and len(error.args) == 1:
+                    raise type(error)(str(error).replace(local, url.rstrip("/"))) from error
+                raise
+
+    def size(self, name: str) -> int | None:
+        """The bytes of a file; None if it is not there."""
+        return self._sizes.get(name)
+
+    def publish(self, path: Path) -> None:
+        """Makes a local file appear in the store. One that is not JSON is then removed.
+
+        Raises:
+          GristmillError: the store cannot be written.
+        """
+        self._stores.upload(f"{self._url}/{path.name}", str(path))
+        self._sizes[path.name] = path.stat().st_size
+        if path.suffix != ".json":
+            path.unlink()

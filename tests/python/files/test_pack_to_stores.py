@@ -1,0 +1,145 @@
+"""`gristmill pack` into stores: files appear whole or not at all, and an interrupted run goes on."""
+
+import json
+import os
+
+import pytest
+
+import gristmill as gm
+from command_line import checked, fails, run_json
+from gristmill import _core
+from gristmill._cli import main
+from gristmill._files import remote_folder
+from object_store import Faults, Server
+
+pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
+
+PACKED = "gs://bucket/runs/packed"
+
+
+def storage(server, **more):
+    return [word for pair in server.options(**more).items() for word in ("--storage-option", "=".join(pair))]
+
+
+def files_of(server):
+    """The content of each packed file by its name. An index also says where its source was."""
+    key = PACKED.removeprefix("gs://")
+    return {name.removeprefix(f"{key}/"): data for name, data in server.objects.items() if name.startswith(key)}
+
+
+@pytest.fixture
+def local(tmp_path, pack):
+    """The files of the same packing in a local folder."""
+    pack(tmp_path / "packed")
+    return {path.name: path.read_bytes() for path in (tmp_path / "packed").glob("[!.]*")}
+
+
+@pytest.mark.parametrize("scheme", ["gs", "s3"])
+def test_files_are_those_of_a_local_folder(local, packing, capsys, scheme):
+    with Server({}) as server:
+        url = PACKED.replace("gs", scheme, 1)
+        found = run_json(capsys, *packing(url), *storage(server))
+        assert found["folder"] == url
+        assert found["parts"] > 2
+        assert files_of(server) == local
+        again = run_json(capsys, *packing(url), *storage(server))
+        assert again["parts_of_earlier_runs"] == again["parts"] == found["parts"]
+
+
+@pytest.mark.parametrize("published", range(0, 9, 2))
+def test_interrupted_run_goes_on(local, packing, capsys, monkeypatch, published):
+    """Killed before or after any file: those that are there are whole, and none is written twice."""
+    publish, count = remote_folder.RemoteFolder.publish, iter(range(100))
+
+    def dies(self, path):
+        if next(count) == published:
+            raise KeyboardInterrupt
+        publish(self, path)
+
+    with Server({}) as server:
+        with monkeypatch.context() as patch:
+            patch.setattr(remote_folder.RemoteFolder, "publish", dies)
+            assert main.run([*packing(PACKED), *storage(server)]) == 130
+        capsys.readouterr()
+        before = files_of(server)
+        assert len(before) == published
+        assert all(local[name] == data for name, data in before.items() if name != "index.json")
+        server.requests.clear()
+        found = run_json(capsys, *packing(PACKED), *storage(server))
+        assert found["parts_of_earlier_runs"] == sum(name.startswith("part") and ".json" in name for name in before)
+        assert files_of(server) == local
+        written = [key for method, key, _ in server.requests if method == "PUT"]
+        notes = {f"bucket/runs/packed/{name}" for name in before if name.startswith("part") and ".json" in name}
+        assert not notes & {*written}
+
+
+def test_weather_changes_nothing(local, packing, capsys):
+    kinds = ("429", "500", "503", "reset", "short")
+    with Server({}, faults=Faults(3, 0.3, kinds)) as server:
+        run_json(capsys, *packing(PACKED), *storage(server))
+        assert server.faults.seen
+        assert files_of(server) == local
+
+
+def test_outage_ends_the_run_and_the_next_goes_on(local, packing, capsys, monkeypatch):
+    publish, count = remote_folder.RemoteFolder.publish, iter(range(100))
+    with Server({}) as server:
+
+        def goes_out(self, path):
+            server.is_out = next(count) == 4
+            publish(self, path)
+
+        monkeypatch.setattr(remote_folder.RemoteFolder, "publish", goes_out)
+        message = fails(capsys, *packing(PACKED), *storage(server, retry_timeout="0.3"))
+        assert "gs://bucket/runs/packed/part-00001.json: the store did not answer" in message
+        server.is_out = False
+        assert run_json(capsys, *packing(PACKED), *storage(server))["parts_of_earlier_runs"] == 1
+        assert files_of(server) == local
+
+
+def test_long_file_is_sent_in_parts_and_appears_at_the_end(tmp_path):
+    path = tmp_path / "large"
+    path.write_bytes(os.urandom(1 << 20) * 70)
+    with Server({}) as server:
+        _core.Stores(list(server.options().items())).upload("s3://bucket/large", str(path))
+        sent = [query for method, _, query in server.requests if method == "PUT"]
+        assert len(sent) == 5
+        assert server.objects["bucket/large"] == path.read_bytes()
+    with Server({}) as server:
+        server.refuses_completion = True
+        with pytest.raises(gm.GristmillError, match="the store did not answer"):
+            _core.Stores([*server.options(retry_timeout="0.1").items()]).upload("s3://bucket/large", str(path))
+        assert not server.objects
+
+
+def test_other_files_and_settings_are_kept(packing, capsys):
+    with Server({"bucket/runs/packed/other.txt": b"x"}) as server:
+        message = fails(capsys, *packing(PACKED), *storage(server))
+        assert "gs://bucket/runs/packed is not empty and does not hold packed files, but 'other.txt'" in message
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED), *storage(server))
+        message = fails(capsys, *packing(PACKED, "--seed", "1"), *storage(server))
+        assert message.startswith(f"error: {PACKED} already holds files packed with other settings: seed")
+
+
+def test_damaged_part_is_found(packing, capsys):
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED), *storage(server))
+        server.objects["bucket/runs/packed/part-00001.npy"] += b"x"
+        message = fails(capsys, *packing(PACKED), *storage(server))
+        assert f"{PACKED}: part-00001.npy has" in message
+
+
+def test_what_a_store_cannot_hold_is_refused(packing, capsys):
+    with Server({}) as server:
+        code, said = checked(capsys, *packing(PACKED, "--on-error", "quarantine"), *storage(server))
+        assert (code, "name a local file for quarantined records with --quarantine-file" in said) == (2, True)
+        assert "expected a local folder, or gs://" in fails(capsys, *packing(f"{server.url}/packed"), code=2)
+        assert not server.objects
+
+
+def test_output_among_the_shards_is_refused(capsys, tokenizer_file):
+    with Server({"bucket/runs/a.json": json.dumps({"text": "x"}).encode()}) as server:
+        shards = ["gs://bucket/runs/**", "--tokenizer", tokenizer_file, "--output", PACKED, *storage(server)]
+        message = fails(capsys, "pack", *shards, code=2)
+        assert "'gs://bucket/runs/packed/index.json' will be written, and the glob 'gs://bucket/runs/**'" in message
