@@ -1,0 +1,170 @@
+"""Files of data sets on the Hugging Face Hub: `hf://datasets/owner/name@revision/path`, listed by its HTTP API.
+
+A revision is looked up once and becomes the commit that it names, `hf://datasets/owner/name@0f3c.../path`, so that the
+files of a run cannot change under it. The core reads them at the URLs that such names stand for.
+"""
+
+import functools
+import json
+import re
+import time
+import urllib.error
+import urllib.parse
+import urllib.request
+from collections.abc import Iterable, Iterator
+from typing import Any
+
+from gristmill import _core
+from gristmill.errors import GristmillError, MissingShardError
+
+_URL = re.compile(r"(hf://datasets/([^/@]+/[^/@]+))(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?/(.*)", re.DOTALL)
+_NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
+# Files that are asked for in one request.
+_PATHS_AT_ONCE = 500
+# Seconds that an answer may take, and for how long failures are waited out, as for other stores.
+_PATIENCE, _RETRY = 20, 30
+
+# What became of a request: the value of its JSON, and the URL of the next page.
+_Answer = tuple[Any, str | None]
+
+
+def is_one(url: str) -> bool:
+    """Whether a URL is one of the hub."""
+    return url.startswith("hf://")
+
+
+class _NotThereError(Exception):
+    """The hub knows nothing of a name."""
+
+
+class Hub:
+    """The hub, with the same methods as other stores.
+
+    Args:
+      endpoint: the URL of its server.
+      token: with which it is asked; None: public data sets alone.
+      retry_seconds: for how long failures are waited out.
+    """
+
+    def __init__(self, endpoint: str, token: str | None, retry_seconds: float = _RETRY) -> None:
+        self._endpoint, self._token, self._retry_seconds = endpoint, token, retry_seconds
+        self._commit = functools.cache(self._find_commit)
+
+    def pinned(self, url: str) -> str:
+        """A URL or glob with the commit in place of its revision.
+
+        Raises:
+          MissingShardError: it names no data set, or the hub knows none of that name and revision.
+          GristmillError: the hub cannot be reached.
+        """
+        root, repository, revision, path = _divided(url)
+        return f"{root}@{self._commit(repository, revision)}/{path}"
+
+    def list_below(self, url: str) -> list[tuple[str, int]]:
+        """Path and size of each file below a folder."""
+        return [(path, size) for path, size in self._tree(url, recursive=True) if size is not None]
+
+    def list_folder(self, url: str) -> tuple[list[str], list[tuple[str, int]]]:
+        """The folders directly below a URL, and the files."""
+        entries = list(self._tree(url, recursive=False))
+        folders = [path for path, size in entries if size is None]
+        return folders, [(path, size) for path, size in entries if size is not None]
+
+    def sizes(self, urls: Iterable[str]) -> list[int | None]:
+        """The sizes of files in bytes; None for one that is not there."""
+        named = [_divided(url) for url in urls]
+        wanted: dict[tuple[str, str], list[str]] = {}
+        for _, repository, revision, path in named:
+            wanted.setdefault((repository, revision), []).append(path)
+        found: dict[tuple[str, str, str], int] = {}
+        for (repository, revision), paths in wanted.items():
+            url = f"{self._endpoint}/api/datasets/{repository}/paths-info/{_quoted(revision)}"
+            for start in range(0, len(paths), _PATHS_AT_ONCE):
+                form = {"paths": paths[start : start + _PATHS_AT_ONCE], "expand": False}
+                entries, _ = self._ask(url, urllib.parse.urlencode(form, doseq=True).encode())
+                found |= {
+                    (repository, revision, entry["path"]): entry["size"] for entry in entries if entry["type"] == "file"
+                }
+        return [found.get((repository, revision, path)) for _, repository, revision, path in named]
+
+    def _find_commit(self, repository: str, revision: str) -> str:
+        try:
+            found, _ = self._ask(f"{self._endpoint}/api/datasets/{repository}/revision/{_quoted(revision)}")
+        except _NotThereError:
+            raise MissingShardError(
+                f"hf://datasets/{repository}@{revision}: the hub knows no such data set or revision"
+            ) from None
+        commit: str = found["sha"]
+        return commit
+
+    def _tree(self, url: str, *, recursive: bool) -> Iterator[tuple[str, int | None]]:
+        """The path of each file and folder below a folder, and the size of each file."""
+        _, repository, revision, folder = _divided(url)
+        page: str | None = (
+            f"{self._endpoint}/api/datasets/{repository}/tree/{_quoted(revision)}"
+            f"/{urllib.parse.quote(folder.rstrip('/'))}".rstrip("/")
+            + f"?recursive={recursive}&expand=False"
+        )
+        while page:
+            try:
+                entries, page = self._ask(page)
+            except _NotThereError:
+                return  # no such folder
+            for entry in entries:
+                yield entry["path"], entry["size"] if entry["type"] == "file" else None
+
+    def _ask(self, url: str, form: bytes | None = None) -> _Answer:
+        """The answer to a request.
+
+        Raises:
+          _NotThereError: there is nothing of that name.
+          MissingShardError: the hub denies access.
+          GristmillError: it cannot be reached.
+        """
+        headers = {"User-Agent": f"gristmill/{_core.__version__}"}
+        if self._token and url.startswith(f"{self._endpoint}/"):  # to no other server that a page may name
+            headers["Authorization"] = f"Bearer {self._token}"
+        request = urllib.request.Request(url, form, headers)
+        end, delay = time.monotonic() + self._retry_seconds, 0.1
+        while True:
+            try:
+                with urllib.request.urlopen(request, timeout=_PATIENCE) as answer:
+                    found = _NEXT.search(answer.headers.get("Link") or "")
+                    return json.load(answer), found and found[1]
+            except urllib.error.HTTPError as error:
+                error.close()
+                if error.code == 404:
+                    raise _NotThereError from None
+                if error.code in (401, 403):
+                    raise MissingShardError(
+                        f"{url}: the hub denies access ({error.code}): there is no such data set, or it is private or "
+                        "gated: set HF_TOKEN to a token that may read it, or log in with: hf auth login"
+                    ) from None
+                failure: Exception = error
+            except (OSError, ValueError) as error:
+                failure = error
+            if time.monotonic() + delay > end:
+                raise GristmillError(
+                    f"{url}: the hub did not answer: {failure}, tried for {self._retry_seconds:g} seconds; set "
+                    "HF_ENDPOINT if it is elsewhere"
+                ) from failure
+            time.sleep(delay)
+            delay = min(2 * delay, 5)
+
+
+def root_of(url: str) -> tuple[str, str]:
+    """The part of a URL that names the data set and its revision, with a slash at the end, and the path in it."""
+    root, _, revision, path = _divided(url)
+    return f"{root}@{revision}/", path
+
+
+def _divided(url: str) -> tuple[str, str, str, str]:
+    found = _URL.fullmatch(url)
+    if not found:
+        raise MissingShardError(f"{url!r}: expected hf://datasets/owner/name@revision/path")
+    root, repository, revision, path = found.groups()
+    return root, repository, revision or "main", path
+
+
+def _quoted(revision: str) -> str:
+    return urllib.parse.quote(revision, safe="")
