@@ -162,6 +162,7 @@ impl From<&Operand<'_>> for Seen {
 #[pymethods]
 impl Records {
     #[new]
+    #[allow(clippy::too_many_arguments)] // one for each of Python's
     #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new()))]
     fn new(
         py: Python<'_>,

@@ -57,7 +57,7 @@ impl Stores {
 
     /// Makes an object of bytes, in place of one that is there.
     fn write(&self, py: Python<'_>, url: String, data: Vec<u8>) -> PyResult<()> {
-        self.run(py, |client, stop| client.write(&url, data.into(), stop))
+        self.run(py, |client, stop| client.write(&url, &data.into(), stop))
     }
 
     /// Makes an object of a local file, which appears when all of it has arrived.

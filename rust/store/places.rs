@@ -68,12 +68,12 @@ impl Places {
 
     /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them.
     pub fn connect<'a>(&self, shards: impl IntoIterator<Item = &'a Shard>) -> Result<Connection> {
+        let are_remote = shards.into_iter().any(Shard::is_remote);
         #[cfg(feature = "remote")]
-        if shards.into_iter().any(Shard::is_remote) {
+        if are_remote {
             return Ok(Connection { _client: Some(self.stores.client()?) });
         }
-        #[cfg(not(feature = "remote"))]
-        let _ = shards;
+        let _ = are_remote;
         Ok(Connection::default())
     }
 

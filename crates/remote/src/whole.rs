@@ -36,7 +36,7 @@ impl Client {
     }
 
     /// Makes an object of these bytes, in place of one that is there. Ends soon after `stop` is true.
-    pub fn write(&self, url: &str, bytes: Bytes, stop: Stop<'_>) -> Result<(), Failure> {
+    pub fn write(&self, url: &str, bytes: &Bytes, stop: Stop<'_>) -> Result<(), Failure> {
         let (store, path) = self.find_to_write(url)?;
         let put = || async { store.put(&path, PutPayload::from(bytes.clone())).await.map(drop) };
         written(url, self.block_on(self.persist_long(url, 3 * self.shared.stall_timeout, put), stop))
@@ -49,7 +49,7 @@ impl Client {
         };
         let size = file.metadata().map_err(unreadable)?.len();
         if size <= ONE_REQUEST {
-            return self.write(url, std::fs::read(file).map_err(unreadable)?.into(), stop);
+            return self.write(url, &std::fs::read(file).map_err(unreadable)?.into(), stop);
         }
         let (store, path) = self.find_to_write(url)?;
         let put = || send(&*store, &path, file, size);

@@ -56,6 +56,8 @@ class Job:
       threads: threads that may encode at once.
       lanes: lanes of gristmill's stream; None: its default.
       on_error: `raise` or `quarantine`, for gristmill; most others stop at a bad record.
+      shard_bytes: bytes of all shards.
+      storage_options: how stores are reached, where gristmill alone reads from them.
       scratch: folder for files that a contender writes once and reads in later rounds; None: it does not run.
     """
 
@@ -68,6 +70,8 @@ class Job:
     threads: int
     lanes: int | None = None
     on_error: Literal["raise", "quarantine"] = "raise"
+    shard_bytes: int = 0
+    storage_options: dict[str, str] | None = None
     scratch: str | None = None
     sample: dict[str, Any] | None = None
     template: str | None = None
@@ -94,6 +98,7 @@ def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
         threads=job.threads,
         lanes=job.lanes,
         on_error=job.on_error,
+        storage_options=job.storage_options,
         max_error_rate=1.0 if job.on_error == "quarantine" else ARGUMENTS["max_error_rate"].default,
     )
 

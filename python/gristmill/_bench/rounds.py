@@ -6,7 +6,6 @@ import statistics
 import tempfile
 from collections.abc import Iterable, Sequence
 from dataclasses import asdict, replace
-from pathlib import Path
 from typing import Any
 
 from gristmill._bench import machine
@@ -23,7 +22,7 @@ _OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_b
 _COUNTS = ("tokens", "eos_tokens", "id_sum")
 _STAGES = ("read", "encode", "pack")
 # Entries of a job that differ from run to run, or say again what another one says.
-_UNSHOWN = ("threads", "scratch", "template")
+_UNSHOWN = ("threads", "scratch", "template", "shard_bytes", "storage_options")
 
 
 def available(*, formats: bool = False, kind: str = "text") -> list[str]:
@@ -98,7 +97,7 @@ def compare(job: Job, rounds: int, threads: Sequence[int], names: Sequence[str])
         "machine": machine.facts(),
         "versions": machine.versions(),
         "job": {key: value for key, value in asdict(job).items() if key not in _UNSHOWN},
-        "shard_bytes": sum(Path(shard).stat().st_size for shard in job.shards),
+        "shard_bytes": job.shard_bytes,
         "contenders": {name: {"title": CONTENDERS[name].title, "work": CONTENDERS[name].work.value} for name in names},
         "by_threads": by_threads,
         "same_work": _same_work(counts),

@@ -14,6 +14,7 @@ from gristmill._cli.options import as_json_option
 from gristmill._demo import sample_text
 from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._sample import named
+from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.outputs import find_shard
 from gristmill._tokenizer.encoder import Encoder, special_token_id
@@ -34,7 +35,7 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
     type=options.shard_path,
     help="The same as SHARDS: a path or glob; may be repeated.  [default: the demo's text]",
 )
-@options.dataset_options("text_field")
+@options.dataset_options("text_field", "storage_options")
 @options.sample_option
 @click.option(
     "--tokenizer",
@@ -78,6 +79,7 @@ def bench(
     paths: tuple[str, ...],
     shards: tuple[str, ...],
     text_field: str,
+    storage_options: list[str] | None,
     sample: tuple[str, ...],
     tokenizer: Path | None,
     eos: str | int | bool,
@@ -99,7 +101,8 @@ def bench(
 ) -> None:
     """Compare speed with common input pipelines.
 
-    SHARDS are your own, paths and globs; without them the demo's text is measured.
+    SHARDS are your own, paths, globs and URLs; without them the demo's text is measured. Of shards in stores,
+    gristmill alone is measured.
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`
     and packing in NumPy; of Grain with `tokenizers`; of Grain over pre-tokenized ArrayRecord; of gigatoken, which packs
@@ -125,7 +128,7 @@ def bench(
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
     if file is not None:
-        rows = {"batch_size": batch_size, "sequence_length": sequence_length, "lanes": lanes}
+        rows: dict[str, object] = {"batch_size": batch_size, "sequence_length": sequence_length, "lanes": lanes}
         own = (
             "shards",
             "text_field",
@@ -140,7 +143,8 @@ def bench(
         )
         if wrong := list(filter(options.is_given, own)):
             raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with a mixture file")
-        file = mixture_files.with_options(file, {"tokenizer": tokenizer, "eos": eos, **rows})
+        rows |= {"tokenizer": tokenizer, "eos": eos, "storage_options": storage_options}
+        file = mixture_files.with_options(file, rows)
         _bench_mixture(file, rounds, threads or (1, 2, 4), steps, print_config=print_config, as_json=as_json)
         return
     if steps is not None:
@@ -154,7 +158,10 @@ def bench(
     made = named.parse(sample)
     kind = "text" if made is None else made["kind"]
     _check_options(kind, shards, only, formats=formats)
-    needed = only or (("datasets",) if kind == "text" else ())
+    is_remote = any(map(stores.is_remote, shards))
+    if is_remote and (given := [name for name in ("only", "formats", "latency") if options.is_given(name)]):
+        raise click.UsageError(f"--{given[0]} needs local shards: of those in stores, gristmill alone is measured")
+    needed = only or (("datasets",) if kind == "text" and not is_remote else ())
     packages = dict.fromkeys(package for name in needed for package in CONTENDERS[name].needs)
     if missing := [name for name in packages if importlib.util.find_spec(name) is None]:
         raise GristmillError(f"{' and '.join(missing)} not installed: pip install {' '.join(missing)}")
@@ -166,8 +173,12 @@ def bench(
         shards, text_field = (demo.glob,), sample_text.TEXT_FIELD
     tokenizer = tokenizer or sample_text.tokenizer()
     encoder = Encoder.from_file(tokenizer)
+    storage = dict(stores.check_options("--storage-option", storage_options) or ())
+    manifest = Manifest.find(shards, storage)
     job = Job(
-        shards=list(Manifest.find(shards).paths),
+        shards=list(manifest.paths),
+        shard_bytes=sum(manifest.sizes),
+        storage_options=storage,
         text_field=text_field,
         tokenizer=str(tokenizer),
         eos=None if kind == "chat" else special_token_id(encoder, "eos", eos),
@@ -182,7 +193,10 @@ def bench(
     job = replace(job, template=template_of(own_dataset(job, encoder)))
     with cleaning_up_when_terminated():
         result = running.compare(
-            job, rounds, threads or (1, 2, 4), [*only] or running.available(formats=formats, kind=kind)
+            job,
+            rounds,
+            threads or (1, 2, 4),
+            [] if is_remote else [*only] or running.available(formats=formats, kind=kind),
         )
         try:
             if latency:

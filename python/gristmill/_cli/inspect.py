@@ -8,7 +8,6 @@ import click
 from gristmill._cli import mixture_files, runs
 from gristmill._cli.options import (
     ROW_LIST,
-    PathType,
     as_json_option,
     dataset_option,
     in_options,
@@ -21,6 +20,7 @@ from gristmill._cli.options import (
 )
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
+from gristmill._shards import stores
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
@@ -30,7 +30,7 @@ _CHATS = 3
 
 
 @click.command()
-@click.argument("path", type=PathType(readable=False, path_type=Path))
+@click.argument("path", type=shard_path)
 @click.option(
     "--records",
     type=click.IntRange(1),
@@ -41,6 +41,7 @@ _CHATS = 3
 @dataset_option("max_document_bytes")
 @click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
 @dataset_option("sidecars")
+@dataset_option("storage_options")
 @click.option("--chat", is_flag=True, help="With a shard: show its first conversations with the trained tokens marked.")
 @click.option("--prompt", is_flag=True, help="With a shard: show its first prompts, rendered, token by token.")
 @click.option("--text", help="With a tokenizer: text to encode.")
@@ -71,11 +72,12 @@ _CHATS = 3
 @mixture_files.print_config_option
 @as_json_option
 def inspect(
-    path: Path,
+    path: str,
     records: int,
     max_document_bytes: int,
     keep: str | None,
     sidecars: list[str] | None,
+    storage_options: list[str] | None,
     chat: bool,
     prompt: bool,
     text: str | None,
@@ -100,6 +102,7 @@ def inspect(
     Examples:
       gristmill inspect tokenizer.json --text "Hello world"
       gristmill inspect red_pajama/2023-01/en_head.json.gz
+      gristmill inspect gs://bucket/red_pajama/2023-01/en_head.json.gz
       gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
       gristmill inspect chats.jsonl --chat --tokenizer model --set train_on=last
       gristmill inspect prompts.parquet --prompt --tokenizer model --records 1
@@ -114,12 +117,13 @@ def inspect(
     """
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
-    file = mixture_files.find([str(path)])
+    storage = stores.check_options("--storage-option", storage_options)
+    file = mixture_files.find([path])
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
     if file is not None:
         _check_mixture_options(keep, text, chat or prompt, shards, drop, sample, row, step)
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
         _show_mixture(file, row, step, settings, print_config=print_config, as_json=as_json)
         return
@@ -127,7 +131,7 @@ def inspect(
         others = (keep, text, row, step, shards, drop, sample, True if chat and prompt else None)
         is_alone = not any(map(_is_set, others))
         option = "--chat" if chat else "--prompt"
-        _show_chats(option, path, records, tokenizer, settings, is_alone=is_alone, as_json=as_json)
+        _show_chats(option, path, records, tokenizer, settings, storage, is_alone=is_alone, as_json=as_json)
         return
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
@@ -142,12 +146,13 @@ def inspect(
 
         describe = contents.describe if keep is None else filtering.describe
         with rewording(lambda message: in_options(message, ["max_document_bytes", "keep", "sidecars"])):
-            if keep is None:
-                found = contents.inspect(path, records=records, max_document_bytes=max_document_bytes, text=text)
+            looks = {"records": records, "max_document_bytes": max_document_bytes}
+            if keep is not None:
+                found = filtering.inspect(path, keep, sidecars=sidecars, storage_options=storage, **looks)
+            elif stores.is_remote(path):
+                found = contents.inspect_remote(path, storage_options=storage, **looks)
             else:
-                found = filtering.inspect(
-                    str(path), keep, sidecars=sidecars, records=records, max_document_bytes=max_document_bytes
-                )
+                found = contents.inspect(Path(path), text=text, **looks)
         if text is not None and found["kind"] != "tokenizer":
             raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
         if of_shards and found["kind"] not in ("shard", "filter"):
@@ -163,8 +168,11 @@ def inspect(
         with importing():
             from gristmill._inspect import locate
 
-        with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings) as run:
-            found = locate.locate(run, row=row, step=step)
+        run = runs.opened(
+            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage
+        )
+        with run as opened:
+            found = locate.locate(opened, row=row, step=step)
         describe = locate.describe
     if as_json:
         print_json(found)
@@ -232,10 +240,11 @@ def _is_set(value: object) -> bool:
 
 def _show_chats(
     option: str,
-    path: Path,
+    path: str,
     records: int,
     tokenizer: Path | None,
     settings: Iterable[str],
+    storage: stores.StorageOptions | None,
     *,
     is_alone: bool,
     as_json: bool,
@@ -259,7 +268,8 @@ def _show_chats(
     values = read_values(settings, lambda setting: f"--set {setting}")
     encoder = Encoder.from_file(tokenizer, config="ignore")
     shows = chats if option == "--chat" else prompts
-    found = shows.inspect(path, values, encoder, records=records if is_given("records") else _CHATS)
+    count = records if is_given("records") else _CHATS
+    found = shows.inspect(path, values, encoder, records=count, storage_options=storage)
     if as_json:
         print_json(found)
     else:

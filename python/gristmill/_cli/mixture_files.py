@@ -12,6 +12,7 @@ from gristmill._core import __version__
 from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
+from gristmill._shards import stores
 from gristmill._spec.arguments import GROUPS, arguments_of
 from gristmill._util import checks
 from gristmill._util.text import counted
@@ -46,10 +47,16 @@ def with_options(file: MixtureFile, given: Mapping[str, Any]) -> MixtureFile:
 
     Args:
       file: the file.
-      given: all options of the command that are arguments of `PackedDataset` or `Encoder`, by name.
+      given: all options of the command that are arguments of `PackedDataset` or `Encoder`, by name. Those of stores
+        are for the sources that have none of their own.
     """
     own = {name: value for name, value in given.items() if options.is_given(name)}
-    return replace(file, arguments={**file.arguments, **own})
+    described = dict(file.described)
+    if storage := own.pop("storage_options", None):
+        storage = stores.check_options("--storage-option", storage) or ()
+        sources = described["sources"].items()
+        described["sources"] = {name: {"storage_options": dict(storage), **source} for name, source in sources}
+    return replace(file, described=described, arguments={**file.arguments, **own})
 
 
 def tokenizer_of(file: MixtureFile) -> Path:

@@ -65,7 +65,7 @@ def _click_type(kind: Kind) -> Any:
             return bool
         case kinds.Choice():
             return click.Choice(kind.words)
-        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind() | kinds.RowListKind():
+        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind() | kinds.RowListKind() | kinds.StorageOptionsKind():
             return str
         case kinds.FilePath():
             return PathType(dir_okay=False)
@@ -82,7 +82,7 @@ TYPES: Mapping[str, Any] = {
 # The form of a row list.
 ROW_LIST = "FILES[:column=NAME][:key=KEY]"
 # Those whose options may be repeated and have another name, and the form of their values.
-_REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER..."}
+_REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER...", "storage_options": "NAME=VALUE"}
 
 
 class _TokenizerFile(PathType):

@@ -1,6 +1,6 @@
 """`gristmill pack` and `gristmill verify`."""
 
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -12,6 +12,7 @@ from gristmill._files.formats import FORMATS
 from gristmill._files.schema import IMAGES_NOT_WRITTEN, Source
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample import named
+from gristmill._shards import stores
 from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec.arguments import ARGUMENTS
@@ -39,6 +40,7 @@ class Job:
       arguments: those of `PackedDataset`, of types that JSON has.
       sample: the sample of shards, see `named.parse`.
       file: the mixture file, if it is one.
+      storage: how stores are reached.
     """
 
     shards: list[str]
@@ -47,12 +49,18 @@ class Job:
     arguments: dict[str, Any]
     sample: dict[str, Any] | None = None
     file: MixtureFile | None = None
+    storage: list[str] | None = None
 
     @property
     def quarantines(self) -> bool:
         """Whether bad records are quarantined."""
         sources = [self.arguments] if self.file is None else self.file.described["sources"].values()
         return any(source.get("on_error") == "quarantine" for source in sources)
+
+    @property
+    def storage_options(self) -> stores.StorageOptions:
+        """How the store of the output is reached."""
+        return stores.check_options("--storage-option", self.storage) or ()
 
     def value(self, name: str) -> Any:
         """An argument of `PackedDataset`, or its default."""
@@ -74,9 +82,10 @@ class Job:
     def source(self, dataset: "PackedDataset") -> Source:
         """What the index says of it. Relative names would mean something else wherever `verify` is called."""
         from gristmill._dataset.packed import spec_of
-        from gristmill._files.source import sizes_of
+        from gristmill._files.source import sizes_of, without_storage_options
 
-        arguments = self.arguments
+        # Those may be secrets.
+        arguments = {name: value for name, value in self.arguments.items() if name != "storage_options"}
         if self.file is None:
             rows = spec_of(dataset).source.input.drop
             sample = {} if self.sample is None else {"sample": self.sample}
@@ -93,7 +102,7 @@ class Job:
             "arguments": arguments,
         }
         if self.file is not None:
-            source["mixture"] = dict(self.file.described)
+            source["mixture"] = without_storage_options(self.file.described)
         return source
 
 
@@ -111,7 +120,8 @@ def _of_shards(
         raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
     if words is not None and words["kind"] == "chat" and not options.is_given("eos"):
         arguments["eos"] = None  # A conversation has no EOS token but those of its template.
-    return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
+    storage = arguments["storage_options"]
+    return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words, storage=storage)
 
 
 def _of_mixture(file: MixtureFile) -> Job:
@@ -149,7 +159,7 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
 @click.command()
 @click.argument("shards", nargs=-1, type=options.shard_path)
 @click.option("--tokenizer", type=options.tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
-@click.option("--output", type=options.PathType(file_okay=False, path_type=Path), help="Folder to write.")
+@click.option("--output", type=options.PathType(file_okay=False), help="Folder to write, or its URL.")
 @click.option(
     "--format",
     "file_format",
@@ -183,7 +193,7 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
 def pack(
     shards: tuple[str, ...],
     tokenizer: Path | None,
-    output: Path | None,
+    output: str | None,
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
@@ -205,8 +215,8 @@ def pack(
     SHARDS are paths and globs, or a mixture file (.toml, .yaml), whose values options replace. `npy` gives arrays
     [rows, fields, sequence_length] to map into memory, `array_record` one record a row, `megatron` pairs of .bin and
     .idx with whole documents. index.json describes them. The same command resumes an interrupted run after its last
-    finished file; the result is that of an uninterrupted run. All options from --text-field on are the arguments of
-    PackedDataset.
+    finished file; the result is that of an uninterrupted run. In a store, each file appears whole. All options from
+    --text-field on are the arguments of PackedDataset.
 
     \b
     Examples:
@@ -217,14 +227,18 @@ def pack(
       gristmill pack 'chats/*.jsonl' --tokenizer model --output packed --packing best_fit --layout grain \\
         --sample chat --sample train_on=last
       gristmill pack mixture.toml --output packed --steps 1000
+      gristmill pack 'gs://bucket/pile/*.jsonl.gz' --tokenizer llama --output gs://bucket/packed
       gristmill pack mixture.toml --print-config
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --units 256 --engine ray
       gristmill pack 'pile/*.jsonl.gz' --tokenizer llama --output packed --plan --units 256
       gristmill pack --output packed --unit 17
       gristmill pack --output packed --finish
     """
+    if output is not None and stores.is_remote(output) and (finish or any(x is not None for x in (unit, units))):
+        raise click.UsageError(f"--output {output}: units need a folder that all machines see as a local one")
+    folder = None if output is None else Path(output)
     if unit is not None or finish:
-        pack_units.run(output, unit, arguments["threads"], is_end=finish, as_json=as_json)
+        pack_units.run(folder, unit, arguments["threads"], is_end=finish, as_json=as_json)
         return
     if not shards:
         raise click.UsageError("Missing argument 'SHARDS...'.")
@@ -241,7 +255,7 @@ def pack(
     else:
         given = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, **arguments}
         file = mixture_files.with_options(file, given)
-        job = _of_mixture(file)
+        job = replace(_of_mixture(file), storage=arguments["storage_options"])
     _check_format(file_format, job, fields)
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
@@ -251,13 +265,13 @@ def pack(
     encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
     if file is not None and print_config:
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
-    elif output is not None and units is not None:
+    elif folder is not None and units is not None:
         chosen = {"file_format": file_format, "rows_per_file": rows_per_file, "fields": fields, "steps": steps}
-        pack_units.plan(job, encoder, output, units, chosen)
+        pack_units.plan(job, encoder, folder, units, chosen)
         if plan:
-            pack_units.show_plan(output, as_json=as_json)
+            pack_units.show_plan(folder, as_json=as_json)
         else:
-            pack_units.run_all(output, engine, cpus, arguments["threads"], as_json=as_json)
+            pack_units.run_all(folder, engine, cpus, arguments["threads"], as_json=as_json)
     elif output is not None:
         _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
 
@@ -275,7 +289,7 @@ def check_fields(fields: tuple[str, ...], known: list[str]) -> None:
 def _pack(
     job: Job,
     encoder: "Encoder",
-    output: Path,
+    output: str,
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
@@ -295,17 +309,21 @@ def _pack(
     from gristmill._files.pack import pack as run
 
     listed = None
+    is_remote = stores.is_remote(output)
+    if is_remote and job.quarantines and not job.value("quarantine_file"):
+        raise click.UsageError(f"--output {output}: name a local file for quarantined records with --quarantine-file")
     if job.quarantines:
         # It may lie in the folder, which is only made once all arguments are checked.
-        listed = _absolute(Path(job.value("quarantine_file") or output / QUARANTINE))
+        listed = _absolute(Path(job.value("quarantine_file") or Path(output, QUARANTINE)))
         job.arguments["quarantine_file"] = None
     check_apart(output, file_format, job.shards, listed)
     dataset = job.dataset(encoder)
     known = packable_fields(spec_of(dataset))
     check_fields(fields, known)
     if listed is not None:
-        check_quarantine_name(listed, output)
-        make_folder(output)
+        if not is_remote:
+            check_quarantine_name(listed, Path(output))
+            make_folder(Path(output))
         job.arguments["quarantine_file"] = str(listed)
         dataset = job.dataset(encoder)
     try:
@@ -317,6 +335,7 @@ def _pack(
             rows_per_file=rows_per_file,
             source=job.source(dataset),
             steps=steps,
+            storage_options=job.storage_options,
         )
     except (KeyboardInterrupt, SystemExit):
         notice("stopped: run the same command again to resume after the last finished part")
@@ -352,6 +371,7 @@ def _pack(
 )
 @click.option("--drop", metavar=options.ROW_LIST, help="Where the row list is now.  [default: where it was]")
 @click.option("--tokenizer", type=options.tokenizer_path, help="Where the tokenizer is now.  [default: where it was]")
+@options.dataset_option("storage_options")
 @click.option("--part", type=click.IntRange(0), help="Check this part only.  [default: all]")
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
 @as_json_option
@@ -360,6 +380,7 @@ def verify(
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
+    storage_options: list[str] | None,
     part: int | None,
     threads: int | None,
     as_json: bool,
@@ -381,7 +402,10 @@ def verify(
     with importing():
         from gristmill._files import verify as checking
 
-    found = checking.verify(folder, shards=shards, drop=drop, tokenizer=tokenizer, only=part, threads=threads)
+    storage = stores.check_options("--storage-option", storage_options)
+    found = checking.verify(
+        folder, shards=shards, drop=drop, tokenizer=tokenizer, only=part, threads=threads, storage_options=storage
+    )
     if as_json:
         print_json(found)
     else:

@@ -9,6 +9,7 @@ from gristmill._cli import mixture_files
 from gristmill._cli.options import in_settings, rewording
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
 from gristmill._sample import named
+from gristmill._shards import stores
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
@@ -18,18 +19,20 @@ if TYPE_CHECKING:  # Loads Grain, which --help need not wait for.
     from gristmill._inspect.locate import Run
 
 # Arguments of a dataset that these commands set by other options, or themselves.
-_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance"})
+_SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance", "storage_options"})
 
 
 @contextlib.contextmanager
 def opened(
-    path: Path,
+    path: str,
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
+    *,
+    storage_options: stores.StorageOptions | None = None,
 ) -> "Iterator[Run]":
     """The run of a path: a saved state of it, or its shards. Errors within name options.
 
@@ -41,13 +44,15 @@ def opened(
 
     arguments = parse_settings(settings)
     made = named.make(named.parse(sample))
-    state = None if prepared_folder.is_one(path) else contents.saved_state(path)
+    is_shards = stores.is_remote(path) or prepared_folder.is_one(Path(path))
+    state = None if is_shards else contents.saved_state(Path(path))
     if (file := mixture_files.find(shards)) is not None:
         if state is None or arguments or sample or drop:
             raise ArgumentError(
                 f"--shards {file.path} names the mixture of a saved state: found {path}, or other options"
             )
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        texts = [f"{name}={value}" for name, value in storage_options or ()]
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": texts}
         file = mixture_files.with_options(file, own)
         yield run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {}), state)
         return
@@ -57,17 +62,18 @@ def opened(
         if shards or drop:
             raise StateError(
                 f"{path} is not a saved state, whose shards --shards would name: found "
-                f"{'another file' if path.is_file() else 'no such file'}; without a state, name the shards "
+                f"{'another file' if Path(path).is_file() else 'no such file'}; without a state, name the shards "
                 "as PATH and leave out --shards, and name a row list with --set drop="
             )
         with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
-            yield run_from_start(str(path), {**arguments, "sample": made}, encoder)
+            given = {**arguments, "sample": made, "storage_options": dict(storage_options or ())}
+            yield run_from_start(path, given, encoder)
         return
     if arguments:
         raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    yield run_from_state(path, state, shards, drop, encoder, sample=made)
+    yield run_from_state(Path(path), state, shards, drop, encoder, sample=made, storage_options=storage_options)
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -8,19 +8,21 @@ from gristmill._cli import mixture_files, runs
 from gristmill._cli.options import (
     ROW_LIST,
     PathType,
+    dataset_option,
     sample_option,
     shard_path,
     special_tokens_option,
     tokenizer_path,
 )
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
+from gristmill._shards import stores
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing
 
 
 @click.command()
-@click.argument("path", type=PathType(readable=False, path_type=Path))
+@click.argument("path", type=shard_path)
 @click.option("--output", type=PathType(dir_okay=False, path_type=Path), required=True, help="The page, a .html file.")
 @click.option("--rows", type=click.IntRange(1, 1000), default=16, show_default=True, help="Rows to show.")
 @click.option(
@@ -37,11 +39,12 @@ from gristmill._util.output import importing
 )
 @click.option("--drop", metavar=ROW_LIST, help="Of a state: its row list.")
 @click.option("--tokenizer", type=tokenizer_path, help="Of a run: a tokenizer.json, its folder, or a hub name.")
+@dataset_option("storage_options")
 @special_tokens_option
 @sample_option
 @click.option("--set", "settings", multiple=True, help="Of shards: an argument of PackedDataset.")
 def view(
-    path: Path,
+    path: str,
     output: Path,
     rows: int,
     measured_rows: int,
@@ -50,6 +53,7 @@ def view(
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
+    storage_options: list[str] | None,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
@@ -75,27 +79,32 @@ def view(
         from gristmill._view import page, pages
 
     measures = {"rows": rows, "measured": measured_rows}
-    if (file := mixture_files.find([str(path)])) is not None:
+    storage = stores.check_options("--storage-option", storage_options)
+    is_local, place = not stores.is_remote(path), Path(path)
+    if (file := mixture_files.find([path])) is not None:
         if shards or drop or sample:
             raise click.UsageError("--shards, --drop and --sample do not go with a mixture file, which has its own")
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text}
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
         arguments = runs.parse_settings(settings)
         run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), arguments))
-        made = pages.of_run(run, title=f"Mixture {path.name}", step=step, **measures)
-    elif overview.is_packed(path):
+        made = pages.of_run(run, title=f"Mixture {place.name}", step=step, **measures)
+    elif is_local and overview.is_packed(place):
         encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
-        made = pages.of_packed(path, encoder, start=row, **measures)
-    elif pages.is_quarantine(path):
-        made = pages.of_quarantine(path)
+        made = pages.of_packed(place, encoder, start=row, **measures)
+    elif is_local and pages.is_quarantine(place):
+        made = pages.of_quarantine(place)
     elif tokenizer is None and not shards:
-        if contents.saved_state(path) is None:
+        if not is_local or contents.saved_state(place) is None:
             raise click.UsageError("shards need --tokenizer")
-        made = pages.of_state(path)
+        made = pages.of_state(place)
     else:
         if tokenizer is None and mixture_files.find(shards) is None:
             raise click.UsageError("--shards needs --tokenizer")
-        with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings) as run:
-            made = pages.of_run(run, title=str(path), step=step, **measures)
+        run_of_path = runs.opened(
+            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage
+        )
+        with run_of_path as run:
+            made = pages.of_run(run, title=path, step=step, **measures)
     page.write(made, output)
     click.echo(f"{output}: {output.stat().st_size:,} bytes")

@@ -1,7 +1,7 @@
 """`gm.pack`: packing a dataset that is made in Python."""
 
 import functools
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -14,6 +14,7 @@ from gristmill._files.pack import pack as pack_folder
 from gristmill._files.pack import packable_fields
 from gristmill._files.schema import Source
 from gristmill._files.source import sizes_of
+from gristmill._shards import stores
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec import fingerprints
 from gristmill._tokenizer.encoder import folder_of, special_tokens_in_text_of
@@ -33,6 +34,7 @@ def pack(
     units: int | None = None,
     engine: Literal["ray"] | None = None,
     cpus: int = 1,
+    storage_options: "Mapping[str, str] | None" = None,
 ) -> dict[str, Any]:
     """Writes the rows of a dataset into files, or resumes after the last finished file of an earlier call.
 
@@ -42,7 +44,7 @@ def pack(
     Args:
       dataset: what to pack, with a `batch_size` and an end, unless `steps` says it. Those of `shard_index=` pack the
         rows of their lanes.
-      folder: the folder to write. It is made if it is not there.
+      folder: the folder to write, or the URL of one in a store. It is made if it is not there.
       format: `"npy"`, arrays int32 `[rows, fields, sequence_length]`; `"array_record"`, a record for each row; or
         `"megatron"`, pairs of `.bin` and `.idx` with whole documents.
       rows_per_file: rows after which a new file begins.
@@ -53,6 +55,7 @@ def pack(
       engine: `"ray"`: the units are tasks of a Ray cluster, whose nodes all see the folder, the shards and the
         tokenizer. None: one after the other in this process.
       cpus: with an engine, CPUs of a task, which are the threads of its dataset.
+      storage_options: how the store of the folder is reached. None: as that of the dataset's shards.
 
     Returns:
       `folder`, `format`, `parts`, `items` and `bytes` of the files; `documents`, `tokens`, `dropped_tokens`, `filtered`
@@ -75,9 +78,11 @@ def pack(
     if unknown := [name for name in checks.items("fields", fields, "a list of names") if name not in known]:
         raise ArgumentError(f"fields={unknown[0]!r}: expected names of {', '.join(known)}")
     source = _source_of(dataset)
-    path = Path(checks.path("folder", folder))
+    name = checks.path("folder", folder)
+    path = Path(name)
+    storage = stores.check_options("storage_options", storage_options)
     listed = spec.source.faults.quarantine_file
-    check_apart(path, format, source["shards"], None if listed is None else Path(listed))
+    check_apart(name, format, source["shards"], None if listed is None else Path(listed))
     chosen: dict[str, Any] = {
         "file_format": format,
         "rows_per_file": checks.integer("rows_per_file", rows_per_file, 1, 2**32),
@@ -88,7 +93,10 @@ def pack(
     if engine is not None and units is None:
         raise ArgumentError(f"engine={engine!r}: expected units=, which are its tasks")
     if units is None:
-        return pack_folder(dataset, path, **chosen)
+        storage = storage if storage is not None else spec.sources[0].source.input.storage_options
+        return pack_folder(dataset, name, storage_options=storage or (), **chosen)
+    if stores.is_remote(name):
+        raise ArgumentError(f"units={units}: expected a folder that all machines see as a local one, found {name}")
     if list(spec.running.own_lanes) != list(range(dataset.lanes)):
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
     in_units.write_plan(dataset, path, units=checks.integer("units", units, 1, 2**20), **chosen)

@@ -3,7 +3,7 @@
 from collections.abc import Collection, Iterable, Iterator, Mapping
 from typing import Any, Literal, NotRequired, TypedDict, cast, get_args, get_origin, get_type_hints, is_typeddict
 
-from gristmill._shards.manifest import below_common_folder
+from gristmill._shards.manifest import below_common_folder, from_root
 from gristmill._state.states import State
 from gristmill._tokenizer.options import SpecialTokensInText
 
@@ -171,7 +171,7 @@ def describe_changes(packed: Source, now: Source) -> dict[str, str]:
 
 def _other_shards(packed: Mapping[str, int], now: Mapping[str, int]) -> str:
     if packed.keys().isdisjoint(now):  # they have moved
-        packed, now = (dict(zip(below_common_folder(sizes), sizes.values(), strict=True)) for sizes in (packed, now))
+        packed, now = (_below_common_folder(sizes) for sizes in (packed, now))
     found = {
         "missing": packed.keys() - now.keys(),
         "not packed": now.keys() - packed.keys(),
@@ -179,6 +179,11 @@ def _other_shards(packed: Mapping[str, int], now: Mapping[str, int]) -> str:
     }
     differences = "; ".join(f"{what}: {_some(paths)}" for what, paths in found.items() if paths)
     return f"the shards are not those that were packed ({differences})"
+
+
+def _below_common_folder(sizes: Mapping[str, int]) -> dict[str, int]:
+    paths = below_common_folder(from_root("", path) for path in sizes)
+    return dict(zip(paths, sizes.values(), strict=True))
 
 
 def _some(paths: Collection[str]) -> str:

@@ -1,6 +1,6 @@
 """The source of packed rows, as `index.json` describes it: the dataset's shards, or its mixture."""
 
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from typing import Any
 
 from gristmill._dataset.packed import PackedDataset
@@ -39,6 +39,13 @@ def dataset_of(source: Source, **other: Any) -> PackedDataset:
     is_listed = "mixture" in source or any(map(is_remote, source["shards"]))
     shards = shards_of(source, (), {}) if is_listed else Manifest(tuple(sizes), tuple(sizes.values()))
     return PackedDataset(shards, tokenizer=encoder, **arguments)
+
+
+def without_storage_options(described: Mapping[str, Any]) -> dict[str, Any]:
+    """A described mixture without the options of stores, which may be secrets."""
+    sources = described["sources"].items()
+    kept = {name: {key: own[key] for key in own if key != "storage_options"} for name, own in sources}
+    return {**described, "sources": kept}
 
 
 def shards_of(source: Source, moved: Sequence[str], other: dict[str, Any]) -> list[str] | Mixture:

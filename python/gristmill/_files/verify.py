@@ -16,6 +16,7 @@ from gristmill._files.row_items import Unit
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
 from gristmill._files.source import shards_of, sizes_of
 from gristmill._sample import named
+from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
 from gristmill._state import states
@@ -37,6 +38,7 @@ def verify(
     tokenizer: Path | None = None,
     only: int | None = None,
     threads: int | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> dict[str, Any]:
     """Compares packed files with the stream of their source.
 
@@ -47,6 +49,7 @@ def verify(
       tokenizer: path of the tokenizer, if it has moved.
       only: the number of the one part to compare; None: all.
       threads: worker threads; None: as many as this process has cores.
+      storage_options: how stores are reached.
 
     Returns:
       `equal`, counts of what was compared, and the first `difference`: where it is, what was packed there and what
@@ -64,7 +67,7 @@ def verify(
     try:
         folder = Folder.open(path)
         parts = folder.parts()
-        dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads)
+        dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads, storage_options)
         _check_source(folder, dataset)
         folder.check_listed(parts)
         if only is not None and only >= len(parts):
@@ -98,6 +101,7 @@ def _source_dataset(
     drop: str | None,
     tokenizer: Path | None,
     threads: int | None,
+    storage_options: StorageOptions | None,
 ) -> PackedDataset:
     """The dataset of the source, encoded by the reference, with provenance."""
     source = folder.index["source"]
@@ -106,10 +110,10 @@ def _source_dataset(
     # An entry for each token, up to a bound: the record of tokens after the last entry is not known.
     entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
     other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
-    policy: dict[str, Any] = {}
+    policy: dict[str, Any] = {} if storage_options is None else {"storage_options": dict(storage_options)}
     if folder.totals(parts)["quarantined"]:
         # A packing that was resumed may have a stricter error policy at its end than at its start.
-        policy = {"on_error": "quarantine", "max_error_rate": 1.0}
+        policy |= {"on_error": "quarantine", "max_error_rate": 1.0}
     if "mixture" not in source:
         other |= policy
     if drop is not None:

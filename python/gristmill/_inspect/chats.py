@@ -2,7 +2,6 @@
 
 import itertools
 from collections.abc import Iterable, Mapping
-from pathlib import Path
 from typing import Any
 
 import numpy as np
@@ -10,6 +9,7 @@ import numpy as np
 from gristmill._dataset.packed import PackedDataset
 from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
+from gristmill._shards import stores
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.text import counted
 
@@ -18,7 +18,14 @@ _ROW = 2**14
 _MARKS = "⟦", "⟧"
 
 
-def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, records: int) -> dict[str, Any]:
+def inspect(
+    path: str,
+    settings: Mapping[str, Any],
+    encoder: Encoder,
+    *,
+    records: int,
+    storage_options: stores.StorageOptions | None = None,
+) -> dict[str, Any]:
     """The first conversations of a shard, as a run makes samples of them.
 
     Args:
@@ -26,6 +33,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
       settings: values of `gm.Chat`.
       encoder: the tokenizer.
       records: how many.
+      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "chat".
@@ -36,6 +44,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
     dataset = PackedDataset(
         path,
         tokenizer=encoder,
+        storage_options=dict(storage_options or ()),
         sample=make_of(Chat, settings, "--set"),
         sequence_length=_ROW,
         packing="pad",
@@ -51,7 +60,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
         found = [_conversation(encoder, record, rows) for record, rows in itertools.islice(by_record, records)]
     finally:
         iterator.close()
-    return {"kind": "chat", "path": str(path), "conversations": found}
+    return {"kind": "chat", "path": path, "conversations": found}
 
 
 def describe(found: dict[str, Any]) -> str:

@@ -14,7 +14,8 @@ from gristmill._files import overview
 from gristmill._inspect import prepared_folder, prompt_states
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._sample.image_fields import guess, is_image
-from gristmill._shards import listing
+from gristmill._shards import listing, stores
+from gristmill._shards.manifest import Manifest
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
@@ -88,7 +89,38 @@ def inspect(
     if value is not None and is_of_prompts(value) and "fingerprint" in value:
         return prompt_states.inspect(path, value)
     state = _as_state(path, value)
-    return _shard(path, records, max_document_bytes) if state is None else _summary(path, state)
+    if state is not None:
+        return _summary(path, state)
+    return _shard(str(path), path.stat().st_size, records, max_document_bytes)
+
+
+def inspect_remote(
+    url: str,
+    *,
+    records: int = 1000,
+    max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
+    storage_options: stores.StorageOptions | None = None,
+) -> dict[str, Any]:
+    """The content of a shard in a store, of which no more is fetched than is looked at.
+
+    Args:
+      url: its URL.
+      records: number of records to read.
+      max_document_bytes: longest accepted line, inflated.
+      storage_options: how the store is reached.
+
+    Returns:
+      As `inspect`.
+
+    Raises:
+      GristmillError: there is no such object, it is damaged, or the store cannot be reached.
+    """
+    manifest = Manifest.find(url, dict(storage_options or ()))
+    if stores.is_glob(url):
+        raise MissingShardError(
+            f"{url!r}: a glob needs --keep or --row; to inspect a shard, name it, such as {manifest.paths[0]!r}"
+        )
+    return _shard(manifest.paths[0], manifest.sizes[0], records, max_document_bytes, manifest.storage_options)
 
 
 def _hint(path: Path) -> str:
@@ -254,11 +286,12 @@ def _describe_memory(found: dict[str, Any]) -> str:
     )
 
 
-def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
+def _shard(
+    path: str, size: int, records: int, max_document_bytes: int, storage: stores.StorageOptions = ()
+) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
-    size = path.stat().st_size
-    reader = Records(utf8_path(str(path)), size, max_document_bytes)
+    reader = Records(utf8_path(path), size, max_document_bytes, storage=storage)
     seen = 0
     while seen < records and (members := _next(reader, seen)) is not None:
         # Of equal keys, the last one counts.
@@ -269,7 +302,7 @@ def _shard(path: Path, records: int, max_document_bytes: int) -> dict[str, Any]:
     lines, inflated = reader.position()
     return {
         "kind": "shard",
-        "path": str(path),
+        "path": path,
         "bytes": size,
         "format": reader.format,
         "compression": reader.compression,

@@ -9,6 +9,7 @@ from typing import Any
 from gristmill._core import Records
 from gristmill._filter.compiler import Keep, compile_filter
 from gristmill._filter.selection import Numbering, with_missing
+from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.sidecars import Sidecars, with_sidecars
 from gristmill._util.local_files import utf8_path
@@ -27,7 +28,13 @@ _TEXT_SHOWN = 60
 
 
 def inspect(
-    shards: str, keep: str, *, sidecars: Sequence[str] | None = None, records: int, max_document_bytes: int
+    shards: str,
+    keep: str,
+    *,
+    sidecars: Sequence[str] | None = None,
+    records: int,
+    max_document_bytes: int,
+    storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """What a filter keeps of the first records of some shards.
 
@@ -37,6 +44,7 @@ def inspect(
       sidecars: those of the shards, as text.
       records: how many records to look at.
       max_document_bytes: longest accepted line of a shard, inflated.
+      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "filter"; docs/json.md describes it.
@@ -46,7 +54,7 @@ def inspect(
     """
     named = Sidecars.check("sidecars", sidecars)
     compiled = with_missing(compile_filter("keep", keep), named)
-    manifest = with_sidecars(Manifest.find(shards), named)
+    manifest = with_sidecars(Manifest.find(shards, dict(storage_options or ())), named)
     numbering = Numbering(compiled.paths, named, manifest)
     seen = _Seen(compiled)
     programs = [numbering.program(compiled.paths, program) for program in seen.programs]
@@ -56,7 +64,9 @@ def inspect(
             break
         opened += 1
         own = [replace(files, files=[files.files[index]]) for files in numbering.sidecars]
-        seen.read(Records(utf8_path(path), size, max_document_bytes, numbering.own, programs, own), records)
+        shard = utf8_path(path)
+        storage = manifest.storage_options
+        seen.read(Records(shard, size, max_document_bytes, numbering.own, programs, own, storage), records)
     return {
         "kind": "filter",
         "keep": compiled.text,

@@ -16,6 +16,7 @@ from gristmill._mixture.fingerprint import is_mixture
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Sample
 from gristmill._shards.energon_folder import EnergonFolder
+from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
@@ -60,6 +61,7 @@ def run_from_state(
     encoder: Encoder,
     *,
     sample: Sample | None = None,
+    storage_options: StorageOptions | None = None,
 ) -> Run:
     """A run of shards, from a saved state.
 
@@ -70,6 +72,7 @@ def run_from_state(
       drop: the row list of the run, as text.
       encoder: the tokenizer of the run.
       sample: that of the run, if it is no text.
+      storage_options: how stores are reached.
 
     Raises:
       GristmillError: the arguments do not match.
@@ -95,7 +98,9 @@ def run_from_state(
     if arguments["drop"] is not None and drop is None:
         raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")
     try:
-        dataset = _make_dataset(list(shards), encoder, {**arguments, "drop": drop, "sample": sample})
+        storage = dict(storage_options or ())
+        own = {**arguments, "drop": drop, "sample": sample, "storage_options": storage}
+        dataset = _make_dataset(list(shards), encoder, own)
     except ArgumentError as error:
         raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
     return run_of(dataset, state)

@@ -1,19 +1,26 @@
 """`gristmill inspect --prompt`: prompts of a shard, rendered, token by token."""
 
 from collections.abc import Mapping
-from pathlib import Path
 from typing import Any
 
 from gristmill._prompts.dataset import PromptDataset
 from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
+from gristmill._shards import stores
 from gristmill._spec.arguments import LARGEST_LENGTH
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.spelling import spelling
 from gristmill._util.text import counted, format_columns
 
 
-def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, records: int) -> dict[str, Any]:
+def inspect(
+    path: str,
+    settings: Mapping[str, Any],
+    encoder: Encoder,
+    *,
+    records: int,
+    storage_options: stores.StorageOptions | None = None,
+) -> dict[str, Any]:
     """The first prompts of a shard, as a `PromptDataset` makes them.
 
     Args:
@@ -21,6 +28,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
       settings: values of `gm.Chat`; `field` and `add_generation_prompt` have the defaults of prompts.
       encoder: the tokenizer.
       records: how many.
+      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "prompt".
@@ -32,6 +40,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
     dataset = PromptDataset(
         path,
         tokenizer=encoder,
+        storage_options=dict(storage_options or ()),
         prompt=make_of(Chat, settings, "--set"),
         prompt_length=LARGEST_LENGTH,
         columns=False,
@@ -40,7 +49,7 @@ def inspect(path: Path, settings: Mapping[str, Any], encoder: Encoder, *, record
         max_samples=records,
         threads=1,
     )
-    return {"kind": "prompt", "path": str(path), "prompts": [_prompt(dataset, item) for item in range(len(dataset))]}
+    return {"kind": "prompt", "path": path, "prompts": [_prompt(dataset, item) for item in range(len(dataset))]}
 
 
 def describe(found: dict[str, Any]) -> str:

@@ -55,7 +55,7 @@ _ROWS = {
         "What a prompt is made of: `gm.Chat` or `gm.Text`, or a dict of several.",
         none="",
     ),
-    **{name: OF_ROWS[name] for name in ("keep", "sidecars", "drop", "max_document_bytes")},
+    **{name: OF_ROWS[name] for name in ("keep", "sidecars", "drop", "storage_options", "max_document_bytes")},
     "prompt_length": _argument(
         Integer(1, LARGEST_LENGTH), 1024, "Most tokens of a prompt, and elements of a row.", absent=REQUIRED
     ),

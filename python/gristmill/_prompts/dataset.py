@@ -69,6 +69,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       sidecars: files beside the shards that say more about each record, by the name that `keep` has for them, as in
         `PackedDataset`.
       drop: a `RowList` of rows that are left out, and counted as `filtered`.
+      storage_options: how stores on the network are reached, as in `PackedDataset`.
       max_document_bytes: the longest record that is read, as JSON.
       prompt_length: the most tokens of a prompt, and the elements of a row.
       overlong: what becomes of longer ones: `"drop"`: the record is left out; `"left"` and `"right"`: that side is cut;
@@ -123,6 +124,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         keep: str | None = None,
         sidecars: "Mapping[str, Sidecar] | None" = None,
         drop: "RowList | None" = None,
+        storage_options: "Mapping[str, str] | None" = None,
         max_document_bytes: int = 2**27,
         prompt_length: int = 1024,
         overlong: Literal["drop", "left", "right", "middle", "error"] = "drop",

@@ -25,7 +25,7 @@ from gristmill._util.named_values import decode
 from gristmill.errors import ArgumentError, ArgumentTypeError, MissingShardError
 
 # The arguments of `Source` that a source of prompts has; the other ones are of the reading of documents.
-_OF_SOURCE = ("keep", "sidecars", "drop", "max_document_bytes", "on_error", "max_error_rate")
+_OF_SOURCE = ("keep", "sidecars", "drop", "storage_options", "max_document_bytes", "on_error", "max_error_rate")
 _OWN_KEYS = frozenset({"records", "keep", "sidecars", "drop", "max_document_bytes", "prompt"})
 
 

@@ -14,6 +14,7 @@ from gristmill import _core
 from gristmill._filter.selection import Selection
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Text
+from gristmill._shards.stores import StorageOptions
 
 Ids: TypeAlias = "npt.NDArray[np.uint32]"
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
@@ -30,6 +31,7 @@ class Reading:
 
     Attributes:
       folder: the folder that relative paths start from.
+      storage: how stores are reached.
       paths: the shards' paths.
       sizes: their sizes in bytes.
       selection: the filter.
@@ -46,6 +48,7 @@ class Reading:
     """
 
     folder: str
+    storage: StorageOptions
     paths: Sequence[str]
     sizes: Sequence[int]
     selection: Selection

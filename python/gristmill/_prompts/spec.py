@@ -126,7 +126,8 @@ def resolve(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:
     rows = as_rows(values["shards"])
     if rows is None:
         patterns = patterns_of(values["shards"])
-        manifest = with_sidecars(Manifest.find(patterns), values["sidecars"])
+        storage = dict(values["storage_options"] or ())
+        manifest = with_sidecars(Manifest.find(patterns, storage), values["sidecars"])
         quarantine.check_is_no_shard(values["quarantine_file"], patterns)
         return _read(values, layout, encoder, made, manifest, manifest.fingerprint, is_source=is_source)
     _check_rows(values)
@@ -172,6 +173,7 @@ def _sources(
     """The fields of a `Reading` that say where records come from."""
     return {
         "folder": manifest.folder,
+        "storage": manifest.storage_options,
         "paths": [utf8_path(path) for path in manifest.paths],
         "sizes": manifest.sizes,
         "selection": select_paths(keep, sidecars, manifest, drop),

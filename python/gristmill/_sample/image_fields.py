@@ -82,7 +82,7 @@ def guess(kinds: Mapping[str, str]) -> "Text | Chat | None":
 def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None") -> "Text | Chat":
     """The text or conversation of the first record, which is said aloud."""
     path, size = next(iter(shards))
-    records = Records(utf8_path(path), size, max_document_bytes)
+    records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
     if records.format != "tar":
         raise ArgumentError(f"{path}: expected a tar, found {records.format}: gm.ImageText reads tars of WebDataset")
     kinds = {key: kind for key, kind, _ in records.next() or []}

@@ -12,6 +12,7 @@ from gristmill._util.atomic_files import finish, unfinished, writing_into
 from gristmill._util.local_files import utf8_path
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted
+from gristmill.errors import ArgumentError
 
 _LOGGER = logging.getLogger("gristmill")
 
@@ -26,10 +27,13 @@ def make_indexes(manifest: Manifest) -> dict[str, Any]:
       now, and the shards that are not gzip.
 
     Raises:
+      ArgumentError: a shard is in a store.
       ShardError: a shard is damaged.
       GristmillError: an index cannot be written.
     """
     found: dict[str, Any] = {"indexes": [], "other": []}
+    if remote := [path for path in manifest.paths if stores.is_remote(path)]:
+        raise ArgumentError(f"{remote[0]}: an index lies beside a local shard; shards in stores have none")
     total = sum(manifest.sizes)
     done = 0
     with Progress("indexing", total, "B") as progress:

@@ -13,6 +13,7 @@ import os
 from collections.abc import Iterator
 from glob import has_magic
 
+from gristmill._shards import stores
 from gristmill.errors import MissingShardError
 
 # Errors that mean that nothing has this name; links in a circle count as nothing.
@@ -46,8 +47,8 @@ def matches(pattern: str, *, folders: bool = False) -> Iterator[str]:
 
 
 def from_folder(pattern: str, folder: str | None = None) -> str:
-    """A path or glob that starts from a folder, by default the working folder, from the root."""
-    if os.path.isabs(pattern):
+    """A path or glob that starts from a folder, by default the working folder, from the root. URLs stay as they are."""
+    if os.path.isabs(pattern) or stores.is_remote(pattern):
         return pattern
     folder = os.getcwd() if folder is None else folder
     # A name that exists is a path; in a glob, the folder's own name is escaped.

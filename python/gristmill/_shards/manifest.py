@@ -11,8 +11,9 @@ import stat
 from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
-from gristmill._shards import listing, saved_dataset, stores
+from gristmill._shards import listing, saved_dataset, saved_manifest, stores
 from gristmill._util.checks import integer, items, wrong_type
+from gristmill._util.checks import path as path_argument
 from gristmill._util.local_files import Pathish, utf8_path, working_folder
 from gristmill._util.text import counted, shortened
 from gristmill.errors import ArgumentError, MissingShardError
@@ -25,8 +26,8 @@ _FOLDER = "a folder"
 class Manifest:
     """Shards, sorted bytewise by absolute path, with their sizes on disk.
 
-    A manifest is part of what defines a stream of batches: keep one (it pickles, and `paths` and `sizes`
-    are plain tuples) to be certain that a later run reads the same files.
+    A manifest is part of what defines a stream of batches: keep one (`save` writes it, it pickles, and `paths` and
+    `sizes` are plain tuples) to be certain that a later run reads the same files.
 
     Attributes:
       paths: path of each shard.
@@ -99,7 +100,8 @@ class Manifest:
         that several patterns match, or that is found through links to its folder, is listed once, under the name that
         the first pattern finds; a link to a file is a file of its own. A folder that `save_to_disk` of `datasets` wrote
         stands for its Arrow files. The JSON files beside these, which a glob may match, are no shards. URLs of stores
-        (`gs://`, `s3://`, `az://`, `http(s)://`) and globs of them may stand beside paths.
+        (`gs://`, `s3://`, `az://`, `http(s)://`) and globs of them may stand beside paths. A path or URL that ends in
+        `.manifest.json` stands for the manifest that `save` wrote there; globs leave such files out.
 
         Args:
           shards: paths, globs and URLs, or a manifest, which is returned as it is.
@@ -115,13 +117,17 @@ class Manifest:
         options = stores.check_options("storage_options", storage_options) or ()
         if isinstance(patterns, Manifest):
             return dataclasses.replace(patterns, storage_options=options) if options else patterns
+        if any(map(saved_manifest.is_one, patterns)):
+            if len(patterns) > 1:
+                raise ArgumentError(f"shards={shortened(patterns)}: name a saved manifest alone, for all shards")
+            return cls.load(patterns[0], dict(options))
         lister = stores.Lister(patterns, options)
         spelled: dict[str, tuple[str, int]] = {}
         missing: list[MissingShardError] = []
         real_folder = functools.cache(os.path.realpath)  # of many shards there are few
         for pattern in patterns:
             try:
-                found = _matches(pattern, lister)
+                found = [match for match in _matches(pattern, lister) if not saved_manifest.is_one(match[0])]
             except MissingShardError as error:
                 missing.append(error)
                 continue
@@ -138,6 +144,48 @@ class Manifest:
             raise MissingShardError(f"{missing[0]}{others}")
         paths, sizes = zip(*spelled.values(), strict=True)
         return cls(paths, sizes, storage_options=options)
+
+    @classmethod
+    def load(cls, path: Pathish, storage_options: Mapping[str, str] | None = None) -> "Manifest":
+        """The manifest that `save` wrote. No shard is looked at.
+
+        Args:
+          path: the path or URL.
+          storage_options: how stores are reached, those of the shards, too: a saved manifest has none.
+
+        Raises:
+          ArgumentError: it is no saved manifest, that of another version, or damaged.
+          MissingShardError: there is none.
+          GristmillError: it cannot be read.
+        """
+        options = stores.check_options("storage_options", storage_options) or ()
+        name = path_argument("path", path)
+        saved = saved_manifest.read(name, options)
+        found = cls(tuple(saved.paths), tuple(saved.sizes), saved.sidecars, options)
+        if found.fingerprint != saved.fingerprint:
+            raise ArgumentError(
+                f"{name!r}: expected the shards of the fingerprint {saved.fingerprint}, found others, of "
+                f"{found.fingerprint}: it was changed; save it again"
+            )
+        return found
+
+    def save(self, path: Pathish, storage_options: Mapping[str, str] | None = None) -> None:
+        """Writes the manifest as JSON, so that one host lists the shards, and all others load what it found.
+
+        Paths are written from the root, and `storage_options` never.
+
+        Args:
+          path: a path or URL that ends in `.manifest.json`.
+          storage_options: how the store is reached. None: as the shards are.
+
+        Raises:
+          ArgumentError: the name has another ending.
+          GristmillError: it cannot be written.
+        """
+        options = stores.check_options("storage_options", storage_options)
+        paths = [absolute(self.folder, path) for path in self.paths]
+        saved = saved_manifest.Saved(paths, self.sizes, self.sidecars, self.fingerprint)
+        saved_manifest.write(path_argument("path", path), saved, self.storage_options if options is None else options)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)
@@ -170,13 +218,18 @@ def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathi
 
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:
-    """The size of each shard by its path from the root."""
-    return {from_root(manifest.folder, path): size for path, size in manifest}
+    """The size of each shard by its path from the root, or its URL."""
+    return {absolute(manifest.folder, path): size for path, size in manifest}
+
+
+def absolute(folder: str, path: str) -> str:
+    """The path of a file from the root, or its URL."""
+    return path if stores.is_remote(path) else os.path.normpath(os.path.join(folder, path))
 
 
 def from_root(folder: str, path: str) -> str:
     """The path of a shard from the root; of a URL what stands for it."""
-    return stores.absolute(path) if stores.is_remote(path) else os.path.normpath(os.path.join(folder, path))
+    return stores.absolute(path) if stores.is_remote(path) else absolute(folder, path)
 
 
 def _is_absolute(path: str) -> bool:
@@ -260,7 +313,7 @@ def _working_folder() -> str:
 
 def _hint(name: str) -> str:
     if "://" in name:
-        return "; a shard is a local file, or an object of gs://, s3://, az:// or http(s)://"
+        return "; a shard is a local file, or an object of gs://, s3://, az://, hf:// or http(s)://"
     if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
         return f"; the folder {folder!r} exists: glob.escape escapes its name"
     return "; ~ is not expanded: use os.path.expanduser" if name.startswith("~") else ""

@@ -9,7 +9,8 @@ import os
 from collections.abc import Iterable, Sequence
 from glob import has_magic
 
-from gristmill._shards.manifest import Manifest
+from gristmill._shards import stores
+from gristmill._shards.manifest import Manifest, absolute
 from gristmill._util.local_files import Pathish
 
 
@@ -21,12 +22,23 @@ def find_shard(shards: "Sequence[Pathish] | Manifest", files: Iterable[Pathish])
       files: the paths of the files.
     """
     if isinstance(shards, Manifest):
-        patterns = [os.path.join(shards.folder, path) for path in shards.paths]
+        patterns = [absolute(shards.folder, path) for path in shards.paths]
     else:
         patterns = [os.fspath(pattern) for pattern in shards]
+    remote = [pattern for pattern in patterns if stores.is_remote(pattern)]
+    patterns = [pattern for pattern in patterns if not stores.is_remote(pattern)]
     # Links to folders are followed; a file's own name counts.
     real_folder = functools.cache(os.path.realpath)
     written = [os.fspath(file) for file in files]
+    for file in filter(stores.is_remote, written):
+        for pattern in remote:
+            if stores.is_match(pattern, file):
+                is_glob = stores.is_glob(pattern)
+                return (
+                    file,
+                    f"the glob {pattern!r} of the shards matches it, too" if is_glob else "it is one of the shards",
+                )
+    written = [file for file in written if not stores.is_remote(file)]
     names = {os.path.basename(file) for file in written}
     for pattern in patterns:
         # As for shards, a name that exists is no glob.

@@ -16,7 +16,8 @@ from typing import Any
 
 from gristmill import _core
 from gristmill._filter.compiler import Steps, compile_filter
-from gristmill._shards.manifest import Manifest
+from gristmill._shards import stores
+from gristmill._shards.manifest import Manifest, absolute
 from gristmill._shards.sidecars import split
 from gristmill._util import checks
 from gristmill._util.checks import wrong_type
@@ -89,8 +90,8 @@ class RowList:
     @property
     def absolute(self) -> "RowList":
         """The same with paths from the root."""
-        here = os.getcwd()
-        paths = [path if os.path.isabs(path) else os.path.join(glob.escape(here), path) for path in self.paths]
+        here = glob.escape(os.getcwd())
+        paths = [path if stores.is_remote(path) else os.path.join(here, path) for path in self.paths]
         return RowList(paths, self.column, self.key)
 
     @classmethod
@@ -123,7 +124,7 @@ class DroppedRows:
     def __init__(self, named: RowList, shards: Manifest) -> None:
         self.named = named
         self._shards = shards
-        self.files = Manifest.find(named.paths)
+        self.files = Manifest.find(named.paths, dict(shards.storage_options))
         _ = self.core  # errors come when the dataset is made
 
     @property
@@ -146,10 +147,10 @@ class DroppedRows:
         """The list in memory: 4 bytes for each row, or 16 for each id of a key."""
         shards = None
         if self.named.key is None:
-            shards = [os.path.normpath(os.path.join(self._shards.folder, path)) for path in self._shards.paths]
+            shards = [absolute(self._shards.folder, path) for path in self._shards.paths]
         files = [(utf8_path(path), size) for path, size in self.files]
         named = None if shards is None else [utf8_path(path) for path in shards]
-        return _core.RowList(self.files.folder, files, self.named.column, named)
+        return _core.RowList(self.files.folder, files, self.named.column, named, self.files.storage_options)
 
     def __getstate__(self) -> dict[str, Any]:
         return {name: value for name, value in vars(self).items() if name != "core"}

@@ -13,8 +13,10 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, get_args
 
+from gristmill import _core
 from gristmill._filter.compiler import Keep, compile_filter, is_name
-from gristmill._shards.manifest import Manifest, look
+from gristmill._shards import stores
+from gristmill._shards.manifest import Manifest, absolute, look
 from gristmill._util import checks
 from gristmill._util.checks import wrong_type
 from gristmill._util.text import shortened
@@ -186,10 +188,11 @@ def with_sidecars(manifest: Manifest, sidecars: Sidecars | None) -> Manifest:
     known = dict(manifest.sidecars)
     named = sidecars.named if sidecars else ()
     for name, sidecar in named:
-        known.setdefault(name, tuple(look(path)[0] for path in paths_of(manifest, sidecar)))
+        if name not in known:
+            known[name] = _sizes(paths_of(manifest, sidecar), manifest.storage_options)
         missing = [shard for shard, size in zip(manifest.paths, known[name], strict=True) if size is None]
         if missing and sidecar.missing == "error":
-            path = sidecar.path_of(_absolute(manifest, missing[0]))
+            path = sidecar.path_of(absolute(manifest.folder, missing[0]))
             others = f", and {len(missing) - 1} more shards have none" if len(missing) > 1 else ""
             raise MissingShardError(
                 f"no such file: {path!r}, the sidecar {name!r} of {missing[0]!r}{others}; download it, or set the "
@@ -205,17 +208,22 @@ def paths_of(manifest: Manifest, sidecar: Sidecar) -> list[str]:
     Raises:
       ArgumentError: a shard has another folder or ending.
     """
-    return [sidecar.path_of(_absolute(manifest, path)) for path in manifest.paths]
+    return [sidecar.path_of(absolute(manifest.folder, path)) for path in manifest.paths]
 
 
-def _absolute(manifest: Manifest, path: str) -> str:
-    return os.path.normpath(os.path.join(manifest.folder, path))
+def _sizes(paths: list[str], options: stores.StorageOptions) -> tuple[int | None, ...]:
+    """The size of each file in bytes; None of one that is not there."""
+    remote = stores.sizes(filter(stores.is_remote, paths), options)
+    return tuple(remote[path] if path in remote else look(path)[0] for path in paths)
 
 
 def split(text: str, separator: str) -> list[str]:
-    """The parts of a text between separators without a backslash before them; they keep their backslashes."""
+    """The parts of a text between separators without a backslash before them; they keep their backslashes.
+
+    The colon of a URL, as in `gs://bucket`, is no separator.
+    """
     parts = [""]
-    for char in re.findall(r"\\.|.", text, re.DOTALL):
+    for char in re.findall(rf"\\.|(?:{'|'.join(_core.STORE_SCHEMES)})://|.", text, re.DOTALL):
         if char == separator:
             parts.append("")
         else:

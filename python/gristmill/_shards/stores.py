@@ -10,24 +10,78 @@ Patterns match as those of local files do: see `gristmill._shards.listing`.
 
 import fnmatch
 import functools
-import re
 from collections.abc import Iterable, Mapping
 from glob import has_magic
 from typing import Any
 
 from gristmill import _core
+from gristmill._shards import hub
 from gristmill._util.checks import wrong_type
 from gristmill.errors import ArgumentError, MissingShardError
 
 # Name and value of each option.
 StorageOptions = tuple[tuple[str, str], ...]
 
-_URL = re.compile(r"(gs|s3|s3a|az|azure|abfs|abfss|adl|https?)://", re.ASCII)
+_URLS = tuple(f"{scheme}://" for scheme in _core.STORE_SCHEMES)
 
 
 def is_remote(name: str) -> bool:
     """Whether a name is a URL of a store on the network, and not a path."""
-    return _URL.match(name) is not None
+    return name.startswith(_URLS)
+
+
+def sizes(urls: Iterable[str], options: StorageOptions) -> dict[str, int | None]:
+    """The sizes of objects in bytes by their URLs, None of those that are not there; with many requests at once.
+
+    Raises:
+      ArgumentError: this build cannot reach stores, or an option is unknown.
+      GristmillError: a store cannot be reached.
+    """
+    named = list(dict.fromkeys(urls))
+    found: dict[str, int | None] = {}
+    for is_hub in (False, True):
+        own = [url for url in named if hub.is_one(url) == is_hub]
+        if own:
+            store = reach_hub(options) if is_hub else reach(options)
+            found |= zip(own, store.sizes(own), strict=True)
+    return found
+
+
+def reach(options: StorageOptions) -> "_core.Stores":
+    """The stores that these options reach.
+
+    Raises:
+      ArgumentError: this build cannot reach stores, or an option is unknown.
+    """
+    if not hasattr(_core, "Stores"):
+        raise ArgumentError("this build of gristmill reads local files only: build it with --features remote")
+    return _core.Stores(list(options))
+
+
+def is_match(pattern: str, url: str) -> bool:
+    """Whether a URL is another one, or matches it if that is a glob."""
+    if not is_glob(pattern):
+        return url == pattern
+    (root, key), (own_root, own_key) = _divided(pattern), _divided(url)
+    return root == own_root and _fits_all(own_key.split("/"), key.split("/"))
+
+
+def reach_hub(options: StorageOptions) -> hub.Hub:
+    """The Hugging Face Hub.
+
+    Raises:
+      ArgumentError: this build cannot reach stores, or an option is unknown.
+    """
+    endpoint, token = reach(options).hub()
+    seconds = [min(30.0, float(value)) for name, value in options if name == "retry_timeout"]
+    return hub.Hub(endpoint, token, *seconds)
+
+
+def is_glob(url: str) -> bool:
+    """Whether a URL is a glob."""
+    scheme, rest = url.split("://", 1)
+    # A URL of the web has a question mark of its own, and its servers list nothing.
+    return scheme not in ("http", "https") and has_magic(rest)
 
 
 def absolute(url: str) -> str:
@@ -39,11 +93,20 @@ def absolute(url: str) -> str:
 def check_options(name: str, options: Any) -> StorageOptions | None:
     """The options of stores, sorted by name; None if there are none.
 
+    Args:
+      name: the argument, for errors.
+      options: a dict of strings, or a list of texts such as `aws_region=eu-west-1`.
+
     Raises:
-      ArgumentTypeError: they are not a dict of strings; numbers and booleans are spelled out.
+      ArgumentError: a text has no value.
+      ArgumentTypeError: they are something else; numbers and booleans are spelled out.
     """
     if options is None:
         return None
+    if isinstance(options, (list, tuple)) and all(isinstance(text, str) for text in options):
+        if wrong := [text for text in options if "=" not in text]:
+            raise ArgumentError(f"{name}={wrong[0]!r}: expected name=value, such as aws_region=eu-west-1")
+        options = dict(text.split("=", 1) for text in options)
     if not isinstance(options, Mapping):
         raise wrong_type(name, options, "a dict of strings")
     found = []
@@ -64,7 +127,7 @@ class Lister:
 
     def __init__(self, patterns: Iterable[object], options: StorageOptions) -> None:
         self._options = options
-        self._urls = [name for name in patterns if isinstance(name, str) and is_remote(name) and not _is_glob(name)]
+        self._urls = [name for name in patterns if isinstance(name, str) and is_remote(name) and not is_glob(name)]
 
     def matches(self, pattern: str) -> list[tuple[str, int]]:
         """The objects of one of the patterns, and their sizes in bytes.
@@ -72,51 +135,59 @@ class Lister:
         Raises:
           MissingShardError: there is none.
         """
-        if not _is_glob(pattern):
-            if (size := self._sizes[pattern]) is None:
+        url = self._pinned(pattern)
+        if not is_glob(pattern):
+            if (size := self._sizes[url]) is None:
                 raise MissingShardError(f"no such object: {pattern!r}")
-            return [(pattern, size)]
-        scheme, rest = pattern.split("://", 1)
-        bucket, _, key = rest.partition("/")
-        if has_magic(bucket):
-            raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket")
-        root = f"{scheme}://{bucket}/"
+            return [(url, size)]
+        root, key = _divided(url)
+        if has_magic(root):
+            raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket, or the data set of the hub")
         found = [(root + key, size) for key, size in self._objects(root, key.split("/")) if not key.endswith("/")]
         if not found:
             raise MissingShardError(f"no object matches the glob {pattern!r}")
         return found
 
+    def _pinned(self, url: str) -> str:
+        return self._hub.pinned(url) if hub.is_one(url) else url
+
     @functools.cached_property
     def _stores(self) -> "_core.Stores":
-        if not hasattr(_core, "Stores"):
-            raise ArgumentError("this build of gristmill reads local files only: build it with --features remote")
-        return _core.Stores(list(self._options))
+        return reach(self._options)
+
+    @functools.cached_property
+    def _hub(self) -> hub.Hub:
+        return reach_hub(self._options)
 
     @functools.cached_property
     def _sizes(self) -> dict[str, int | None]:
         """Of all objects that are no globs: they are asked for at once."""
-        return dict(zip(self._urls, self._stores.sizes(self._urls), strict=True))
+        return sizes(map(self._pinned, self._urls), self._options)
 
     def _objects(self, root: str, pattern: list[str]) -> Iterable[tuple[str, int]]:
         """Keys and sizes of the objects that match the components of a pattern."""
+        store = self._hub if hub.is_one(root) else self._stores
         first = next(depth for depth, part in enumerate(pattern) if has_magic(part))
         part, rest = pattern[first], pattern[first + 1 :]
         folder = "".join(f"{name}/" for name in pattern[:first])
         if part == "**" or any(map(has_magic, rest)):
-            listed = self._stores.list_below(root + folder)
+            listed = store.list_below(root + folder)
             return [(key, size) for key, size in listed if _fits_all(key.split("/"), pattern)]
-        folders, objects = self._stores.list_folder(root + folder)
+        folders, objects = store.list_folder(root + folder)
         if not rest:
             return [(key, size) for key, size in objects if _fits(key[len(folder) :], part)]
         names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
-        sizes = self._stores.sizes([root + name for name in names])
-        return [(name, size) for name, size in zip(names, sizes, strict=True) if size is not None]
+        found = store.sizes([root + name for name in names])
+        return [(name, size) for name, size in zip(names, found, strict=True) if size is not None]
 
 
-def _is_glob(url: str) -> bool:
+def _divided(url: str) -> tuple[str, str]:
+    """The root of a URL's store, with a slash at the end, and the key in it."""
+    if hub.is_one(url):
+        return hub.root_of(url)
     scheme, rest = url.split("://", 1)
-    # A URL of the web has a question mark of its own, and its servers list nothing.
-    return scheme not in ("http", "https") and has_magic(rest)
+    bucket, _, key = rest.partition("/")
+    return f"{scheme}://{bucket}/", key
 
 
 def _fits(name: str, pattern: str) -> bool:

@@ -23,7 +23,6 @@ from gristmill import _core
 from gristmill._filter.compiler import Keep
 from gristmill._filter.selection import Selection, select
 from gristmill._sample.plans import Plan
-from gristmill._shards import stores
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
@@ -43,6 +42,7 @@ from gristmill._spec.kinds import (
     SampleKind,
     SidecarsKind,
     SpecialToken,
+    StorageOptionsKind,
     Text,
 )
 from gristmill._tokenizer.encoder import Encoder
@@ -158,7 +158,7 @@ class Input:
         see="scaling.md#few-shards",
     )
     storage_options: StorageOptions | None = _argument(
-        Other(stores.check_options),
+        StorageOptionsKind(),
         None,
         "How stores on the network are reached, by name.",
         none="from the environment",

@@ -6,6 +6,7 @@ from typing import Any, Protocol
 
 from gristmill._filter.compiler import Keep, compile_filter
 from gristmill._sample import samples
+from gristmill._shards import stores
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecars
 from gristmill._tokenizer import special_tokens
@@ -142,6 +143,19 @@ class RowListKind:
     def parse(self, text: str) -> str | None:
         """See `Kind`."""
         return None if text == "None" else text
+
+
+@dataclass(frozen=True)
+class StorageOptionsKind:
+    """Options of stores by name, or None."""
+
+    def check(self, name: str, value: Any) -> stores.StorageOptions | None:
+        """See `Kind`."""
+        return stores.check_options(name, value)
+
+    def parse(self, text: str) -> list[str] | None:
+        """See `Kind`. It is one option."""
+        return None if text == "None" else [text]
 
 
 @dataclass(frozen=True)

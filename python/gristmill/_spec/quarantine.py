@@ -4,6 +4,7 @@ import os
 
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.outputs import find_shard
+from gristmill._shards.stores import is_remote
 from gristmill._util.local_files import Pathish, absolute_path
 from gristmill.errors import ArgumentError
 
@@ -16,6 +17,11 @@ def checked_file(path: str | None, on_error: str) -> str | None:
     """
     if path is None:
         return None
+    if is_remote(path):
+        raise ArgumentError(
+            f"quarantine_file={path!r}: expected a local file, to which records are appended: objects of a store "
+            "cannot grow; name a local file, and copy it after the run"
+        )
     if on_error != "quarantine":
         raise ArgumentError(f"quarantine_file={path!r}: on_error='raise' quarantines nothing; use 'quarantine'")
     # Path.is_dir() raises for names that are too long, and for what lies in closed folders.

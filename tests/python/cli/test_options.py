@@ -135,7 +135,7 @@ def test_argument_names_become_option_names(message, said):
 def test_options_match_the_arguments_of_the_dataset():
     # The others are positional, or make no sense for files.
     assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {
-        "shards", "sample", "tokenizer", "provenance", "source_arrays", "on_stats", "storage_options",
+        "shards", "sample", "tokenizer", "provenance", "source_arrays", "on_stats",
         "equal_steps",
     }  # fmt: skip
     command = cli_options.dataset_options()(lambda **_: None)

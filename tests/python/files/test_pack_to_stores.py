@@ -143,3 +143,16 @@ def test_output_among_the_shards_is_refused(capsys, tokenizer_file):
         shards = ["gs://bucket/runs/**", "--tokenizer", tokenizer_file, "--output", PACKED, *storage(server)]
         message = fails(capsys, "pack", *shards, code=2)
         assert "'gs://bucket/runs/packed/index.json' will be written, and the glob 'gs://bucket/runs/**'" in message
+
+
+def test_dataset_of_python_is_packed_into_a_store(shards, encoder, tmp_path):
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", sequence_length=64, batch_size=4)
+    here = gm.pack(dataset, tmp_path / "packed", rows_per_file=200)
+    with Server({}) as server:
+        found = gm.pack(dataset, PACKED, rows_per_file=200, storage_options=server.options())
+        assert {**found, "seconds": 0, "tokens_per_second": 0, "folder": ""} == {
+            **here, "seconds": 0, "tokens_per_second": 0, "folder": "",
+        }  # fmt: skip
+        assert files_of(server) == {path.name: path.read_bytes() for path in (tmp_path / "packed").glob("[!.]*")}
+        with pytest.raises(gm.ArgumentError, match="units=2: expected a folder that all machines see"):
+            gm.pack(dataset, PACKED, units=2)
