@@ -136,8 +136,21 @@ soak: $(VENV)/.ready-test ## Memory over MINUTES= of an endless stream (5), of h
 	$(BIN)/python benches/soak.py stream --minutes $(MINUTES)
 	$(call say,Hostile shards; they take some GB of TMPDIR)
 	$(BIN)/python benches/soak.py hostile
+	$(call say,A window of 10000 large photographs; they take some GB of TMPDIR)
+	$(BIN)/python benches/soak.py images
 	$(call say,A run that is killed 100 times)
 	GRISTMILL_KILLS=100 $(BIN)/python -m pytest tests/python/stream/test_faults.py -k kills
+
+# torch's wheels take 6 GB, so they have a folder of their own.
+.PHONY: bench-images
+bench-images: $(VENV)/.ready-demo ## Images a second beside Pillow, torchvision and Energon; LOADERS=1 installs the last two
+	$(call say,Decoding and resizing beside Pillow)
+	$(BIN)/python -m pip install -q matplotlib
+	$(BIN)/python benches/images.py
+	$(call say,Loaders of one folder)
+	@if [ -n "$(LOADERS)" ]; then $(PYTHON) -m venv target/loaders && \
+		target/loaders/bin/python -m pip install -q torch torchvision megatron-energon; fi
+	$(BIN)/python benches/image_loaders.py
 
 # The sanitizers come with a nightly toolchain; --target keeps build scripts and procedural macros out of them.
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')

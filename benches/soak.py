@@ -2,19 +2,23 @@
 
     python benches/soak.py stream --minutes 5 --svg docs/soak.svg
     python benches/soak.py hostile --folder /somewhere/with/4GB
+    python benches/soak.py images --folder /somewhere/with/4GB --steps 400
 
 `stream` samples resident memory, open files and threads of an endless run, and draws them. `hostile` makes the shards
-that SECURITY.md speaks of, reads each in a process of its own, and says how much memory that took at most. Both exit
-with 1 if a bound is passed.
+that SECURITY.md speaks of, reads each in a process of its own, and says how much memory that took at most. `images`
+shuffles a window of 10,000 samples with photographs of 3840 x 2160 pixels, and prints resident memory by steps. All
+exit with 1 if a bound is passed.
 """
 
 import argparse
 import gzip
+import io
 import json
 import random
 import statistics
 import subprocess
 import sys
+import tarfile
 import tempfile
 import time
 from collections.abc import Callable, Iterator
@@ -37,6 +41,9 @@ def main() -> int:
     hostile = commands.add_parser("hostile")
     hostile.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     hostile.add_argument("--only", choices=list(HOSTILE))
+    images = commands.add_parser("images")
+    images.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
+    images.add_argument("--steps", type=int, default=400)
     read = commands.add_parser("read")  # what `hostile` starts for each kind
     read.add_argument("shards")
     read.add_argument("tokenizer")
@@ -45,9 +52,8 @@ def main() -> int:
     if arguments.command == "read":
         return play(arguments)
     with tempfile.TemporaryDirectory(dir=getattr(arguments, "folder", None)) as folder:
-        return (
-            soak(arguments, Path(folder)) if arguments.command == "stream" else hostile_shards(arguments, Path(folder))
-        )
+        run = {"stream": soak, "hostile": hostile_shards, "images": soak_images}[arguments.command]
+        return run(arguments, Path(folder))
 
 
 def write_tokenizer(folder: Path) -> Path:
@@ -120,6 +126,61 @@ def sample(dataset: gm.PackedDataset, seconds: float) -> list[tuple[float, int, 
                 iterator.set_state(iterator.get_state())
     iterator.close()
     return samples
+
+
+# --- a window of large images ---
+
+IMAGES = 10_000
+
+
+def soak_images(arguments: argparse.Namespace, folder: Path) -> int:
+    """Memory of a stream whose shuffle window holds 10,000 samples with large photographs."""
+    size = write_photographs(folder / "0.tar")
+    dataset = gm.PackedDataset(
+        folder / "0.tar", tokenizer=write_tokenizer(folder), eos=False, packing="pad", sequence_length=32, batch_size=4,
+        lanes=1, seed=1, shuffle_window=IMAGES, epochs=None, threads=2,
+        sample=gm.ImageText("siglip", text=gm.Text("txt"), max_images=1),
+    )  # fmt: skip
+    print(
+        f"a window of {IMAGES:,} samples: {size / 2**30:.1f} GiB of JPEGs, "
+        f"{3840 * 2160 * 3 * IMAGES / 2**30:.0f} GiB of pixels"
+    )
+    print(f"{'step':>6} {'images':>7} {'seconds':>8} {'memory, MiB':>12} {'most, MiB':>10}")
+    settled, start, most_step = [], time.monotonic(), max(1, arguments.steps // 10)
+    with iter(dataset) as iterator:
+        for step in range(1, arguments.steps + 1):
+            next(iterator)
+            if step == 1 or step % most_step == 0:
+                now, most = memory("VmRSS") / MIB, memory("VmHWM") / MIB
+                print(f"{step:6} {4 * step:7} {time.monotonic() - start:8.1f} {now:12.0f} {most:10.0f}", flush=True)
+                settled.append(now)
+    grown = settled[-1] - settled[1]
+    print(f"memory has grown by {grown:.1f} MiB since step {most_step}")
+    return int(grown > 32)
+
+
+def write_photographs(path: Path) -> int:
+    """A tar of a photograph, 4 KiB wide, in other qualities and with captions. Returns the bytes of all images."""
+    from matplotlib import cbook
+    from PIL import Image
+
+    files = []
+    with cbook.get_sample_data("grace_hopper.jpg") as file, Image.open(file) as image:
+        large = image.convert("RGB").resize((3840, 2160), Image.Resampling.BICUBIC)
+    for quality in range(30, 50):
+        data = io.BytesIO()
+        large.save(data, "JPEG", quality=quality)
+        files.append(data.getvalue())
+    size = 0
+    with tarfile.open(path, "w") as archive:
+        for number in range(IMAGES):
+            photograph = files[number % len(files)]
+            size += len(photograph)
+            for extension, content in [("jpg", photograph), ("txt", f"Photograph {number}.".encode())]:
+                member = tarfile.TarInfo(f"{number:06}.{extension}")
+                member.size = len(content)
+                archive.addfile(member, io.BytesIO(content))
+    return size
 
 
 def draw(samples: list[tuple[float, int, int, int, int]], path: Path) -> None:
