@@ -245,7 +245,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
     pieces = dataset.pieces
     plans = (own.source.input.sample for own in spec.sources)
     image_tokens = {plan.image_token for plan in plans if isinstance(plan, ImageTextPlan)}
-    places = element["image_position"][element["image_masks"] > 0] if image_tokens else ()
+    # Of images in tiles the mask has all of them, the first of which is always there.
+    masks = element["image_masks"].reshape(len(element["image_position"]), -1) if image_tokens else None
+    places = () if masks is None else element["image_position"][masks[:, 0] > 0]
     segments, start = [], first_token(element[mark_field(spec.fields)])
     first = start
     for shard, record, offset, length in element["provenance"].tolist():

@@ -43,7 +43,9 @@ def of_row(by_content: Mapping[str, npt.NDArray[Any]], model: _core.ImageModel |
     if "pixels" not in by_content or "image_mask" not in by_content:
         return []
     pixels, found, patch = by_content["pixels"], [], 0
-    for image in np.flatnonzero(by_content["image_mask"]).tolist():
+    masks = by_content["image_mask"]
+    tiles = masks.reshape(len(masks), -1).sum(axis=1)  # 1 of an image without
+    for image in np.flatnonzero(tiles).tolist():
         if "image_grid" in by_content:
             if model is None:
                 return []
@@ -51,8 +53,12 @@ def of_row(by_content: Mapping[str, npt.NDArray[Any]], model: _core.ImageModel |
             patches = pixels[patch : patch + frames * rows * columns]
             patch += len(patches)
             shown = _joined(patches[: rows * columns], rows, columns, model)
+        elif masks.ndim == 2:
+            shown = pixels[image, tiles[image] - 1]  # the whole image is the last one
         else:
             shown = pixels[image]
+        if shown.ndim != 3 or shown.shape[2] != 3:  # of a function of the user
+            return []
         found.append((int(by_content["image_index"][image]), _picture(shown)))
     return found
 

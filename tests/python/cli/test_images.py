@@ -160,18 +160,20 @@ def test_inspect_explains_a_tar(folder, capsys):
     assert "Images with it may be under sample=gm.ImageText(model, text=gm.Chat('json'))" in shown.replace('"', "'")
 
 
-@pytest.mark.parametrize("where", ["prepared", "prepared/[ab].tar"])
-def test_inspect_shows_texts_and_images_of_a_row(folder, capsys, where):
+@pytest.mark.parametrize(
+    ("where", "model"), [("prepared", "qwen2-vl"), ("prepared/[ab].tar", "qwen2-vl"), ("prepared", "llama4")]
+)
+def test_inspect_shows_texts_and_images_of_a_row(folder, capsys, where, model):
     options = [
-        "--tokenizer", folder / "model", "--sample", "image_text", "--sample", "model=qwen2-vl",
+        "--tokenizer", folder / "model", "--sample", "image_text", "--sample", f"model={model}",
         "--sample", 'text={"kind": "text", "field": "txt"}', "--set", "packing=best_fit", "--set", "batch_size=1",
-        "--set", "eos=False", "--set", "sequence_length=128",
+        "--set", "eos=False", "--set", f"sequence_length={512 if model == 'llama4' else 128}",
     ]  # fmt: skip
     found = json.loads(run(capsys, "inspect", folder / where, "--row", 0, "--step", 0, *options, "--json"))
     records = [(part["record"], part["images"]) for part in found["segments"]]
     assert records
     assert all(images == record % 4 for record, images in records)
-    assert all("image_pad" not in part["text"] for part in found["segments"])
+    assert all("image_pad" not in part["text"] and "patch" not in part["text"] for part in found["segments"])
     assert {part["text"][-1:] for part in found["segments"]} <= {"0", "!"} | {str(n) for n in range(10)}
     shown = run(capsys, "inspect", folder / where, "--row", 0, "--step", 0, *options)
     assert "tokens  images  text" in shown

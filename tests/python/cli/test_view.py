@@ -220,12 +220,14 @@ def test_quarantine_file(tmp_path, encoder):
     [
         gm.ImageModel("gemma3", size=(8, 12), tokens=4),
         gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=1 << 20),
+        gm.ImageModel("llama4", size=8, tokens=4),
     ],
-    ids=["one size", "patches"],
+    ids=["one size", "patches", "tiles"],
 )
 def test_images_are_those_of_the_batch(model, tmp_path):
     tokenizer = write_vision(tmp_path / "model")
     size = (12, 8) if model.size else (48, 24)  # that of the model, or one that it leaves as it is
+    size = (8, 8) if model.name == "llama4" else size
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of([(f"{number}", {"png": image(*size, number), "txt": b"a caption"}) for number in range(2)]))
     sample = gm.ImageText(model, text=gm.Text("txt"), max_images=4, max_patches=None if model.size else 512)
