@@ -362,7 +362,7 @@ def _pack(
 
 
 @click.command()
-@click.argument("folder", type=options.PathType(readable=False, path_type=Path))
+@click.argument("folder", type=options.shard_path)
 @click.option(
     "--shards",
     multiple=True,
@@ -376,7 +376,7 @@ def _pack(
 @click.option("--threads", type=click.IntRange(1), help="Worker threads.  [default: one for each core]")
 @as_json_option
 def verify(
-    folder: Path,
+    folder: str,
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
@@ -401,10 +401,18 @@ def verify(
     """
     with importing():
         from gristmill._files import verify as checking
+        from gristmill._files.remote_folder import check_local
 
+    check_local(folder)
     storage = stores.check_options("--storage-option", storage_options)
     found = checking.verify(
-        folder, shards=shards, drop=drop, tokenizer=tokenizer, only=part, threads=threads, storage_options=storage
+        Path(folder),
+        shards=shards,
+        drop=drop,
+        tokenizer=tokenizer,
+        only=part,
+        threads=threads,
+        storage_options=storage,
     )
     if as_json:
         print_json(found)

@@ -14,6 +14,7 @@ import numpy.typing as npt
 
 from gristmill._files import units
 from gristmill._files.folder import Folder
+from gristmill._files.remote_folder import check_local
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.named_values import decode
 from gristmill.errors import ArgumentError, GristmillError
@@ -52,6 +53,8 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         paths = [folder] if isinstance(folder, str | PathLike) else list(folder)
         if not paths:
             raise ArgumentError("folder=[]: expected at least one folder")
+        for path in paths:
+            check_local(str(path))
         self._folders = [_opened(own) for path in paths for own in units.folders_of(Path(path))]
         for other in self._folders[1:]:
             _check_alike(self._folders[0], other)

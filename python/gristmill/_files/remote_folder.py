@@ -19,6 +19,19 @@ from gristmill.errors import ArgumentError, GristmillError
 _READ_ONLY = ("http://", "https://", "hf://")
 
 
+def check_local(path: str) -> None:
+    """Checks that packed files that are to be read are local.
+
+    Raises:
+      ArgumentError: they are in a store.
+    """
+    if stores.is_remote(path):
+        raise ArgumentError(
+            f"{path}: expected packed files in a local folder: copy those of a store there, for example with "
+            "gcloud storage or aws s3"
+        )
+
+
 class RemoteFolder:
     """A folder of a store, and the local one in which its files are written first.
 

@@ -156,3 +156,10 @@ def test_dataset_of_python_is_packed_into_a_store(shards, encoder, tmp_path):
         assert files_of(server) == {path.name: path.read_bytes() for path in (tmp_path / "packed").glob("[!.]*")}
         with pytest.raises(gm.ArgumentError, match="units=2: expected a folder that all machines see"):
             gm.pack(dataset, PACKED, units=2)
+
+
+def test_packed_files_are_read_from_a_local_folder(capsys):
+    message = f"{PACKED}: expected packed files in a local folder"
+    assert message in fails(capsys, "verify", PACKED, code=2)
+    with pytest.raises(gm.ArgumentError, match=message):
+        gm.PackedRows(PACKED)
