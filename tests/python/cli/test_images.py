@@ -179,6 +179,17 @@ def test_inspect_shows_texts_and_images_of_a_row(folder, capsys, where, model):
     assert "tokens  images  text" in shown
 
 
+def test_images_of_a_row_that_have_tiles_count_once(folder, capsys):
+    model = '{"name": "llama4", "size": 4, "max_tiles": 4, "tokens": 3}'
+    options = [
+        "--tokenizer", folder / "model", "--sample", "image_text", "--sample", f"model={model}",
+        "--sample", 'text={"kind": "text", "field": "txt"}', "--set", "packing=pad", "--set", "batch_size=1",
+        "--set", "eos=False", "--set", "sequence_length=256",
+    ]  # fmt: skip
+    found = json.loads(run(capsys, "inspect", folder / "prepared/a.tar", "--row", 0, "--step", 3, *options, "--json"))
+    assert [(part["record"], part["images"]) for part in found["segments"]] == [(3, 3)]
+
+
 def test_row_of_a_mixture_with_images(mixture, capsys):
     found = json.loads(run(capsys, "inspect", mixture, "--row", 1, "--step", 0, "--json"))
     assert found["source"] in ("captions", "chats")

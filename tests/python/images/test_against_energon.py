@@ -72,7 +72,9 @@ def test_tokens_masks_and_positions(encoder, expected, model, shards):
         bad = iterator.quarantine()
     if "train" in shards:
         assert found == [key for key in samples if "error" not in samples[key]]
-        assert [entry["reason"] for entry in bad] == ["expected a placeholder for each image, found 2 for 1"]
+        assert [entry["reason"] for entry in bad] == [
+            'sample "mismatch": expected a placeholder for each image, found 2 for 1'
+        ]
     else:
         assert len(found) == 4
 

@@ -23,7 +23,7 @@ from gristmill.integrations.energon import (
     cyclic_iter,
 )
 from helpers import tar_of
-from images import image
+from images import captions, image
 
 COUNTS = {"train/a.tar": 9, "train/b.tar": 7, "train/c.tar": 8, "train/d.tar": 6, "val.tar": 5}
 SMALL = {"min_pixels": 28 * 28, "max_pixels": 56 * 56, "max_padding_length": 256, "pad_to_multiple_of": 16}
@@ -281,6 +281,21 @@ def test_any_image_text_is_a_task_encoder(folder, tokenizer, tmp_path):
     batch = next(data.val_dataloader())
     assert batch["visual_inputs"].pixel_values.shape == (3, 3, 8, 12)
     assert batch["visual_inputs"].pixel_values.dtype == np.uint8
+    (tmp_path / "captions.tar").write_bytes(tar_of(captions(4)))
+    tiles = gm.ImageText(gm.ImageModel("llama4", size=4, max_tiles=4, tokens=3), text=gm.Text("txt"))
+    data = EnergonMultiModalDataModule(
+        tmp_path / "captions.tar", tokenizer, seq_length=512, task_encoder=tiles, eos=False, seed=None
+    )
+    found = take(data.train_dataloader(), 4)
+    model = gm.ImageModel("llama4", size=4, max_tiles=4)
+    for batch, (_, parts) in zip(found, captions(4), strict=True):
+        files = [
+            parts[part] for part in sorted(parts, key=lambda part: int(part.split(".")[0]) if "png" in part else 99)
+        ]
+        pixels = [model.pixels(file) for file in files[:-1]]
+        if pixels:
+            expected = np.concatenate(pixels).transpose(0, 3, 1, 2)
+            np.testing.assert_array_equal(batch["visual_inputs"].pixel_values, expected)
     tars = EnergonMultiModalDataModule(folder / "train" / "*.tar", tokenizer, "qwen2.5-vl", 512)
     assert len(next(tars.train_dataloader())["__key__"]) == 1
 

@@ -20,7 +20,8 @@ class GenericVisualInputs:
     """The images of a batch, one after another along axis 0; what there is none of is None.
 
     Attributes:
-      pixel_values: float32: `[patches, values]` of models of patches, or `[images, 3, height, width]`.
+      pixel_values: float32: `[patches, values]` of models of patches, or `[images, 3, height, width]`, of tiles
+        `[tiles, 3, height, width]`.
       image_grid_thw: int64 `[images, 3]`: frames, rows and columns of patches.
     """
 
@@ -157,12 +158,14 @@ def _stacked(arrays: Sequence[Array], width: int, fill: int) -> Array:
 
 def _images(rows: Mapping[str, Array]) -> GenericVisualInputs:
     """The images of all rows in order."""
-    counts = [int(masks.sum()) for masks in rows["image_masks"]]
-    if not any(counts):
+    there = rows["image_masks"] > 0
+    if not there.any():
         return GenericVisualInputs()
-    if "images" in rows:
-        pixels = np.concatenate([images[:count] for images, count in zip(rows["images"], counts, strict=True)])
-        return GenericVisualInputs(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)))
+    if "images" in rows:  # or tiles of them
+        pixels = rows["images"][there]
+        has_channels = pixels.ndim == 4 and pixels.shape[-1] == 3
+        return GenericVisualInputs(np.ascontiguousarray(pixels.transpose(0, 3, 1, 2)) if has_channels else pixels)
+    counts = there.sum(axis=1).tolist()
     grids = [grid[:count].astype(np.int64) for grid, count in zip(rows["image_grid_thw"], counts, strict=True)]
     patches = [found[: int(grid.prod(axis=1).sum())] for found, grid in zip(rows["image_patches"], grids, strict=True)]
     return GenericVisualInputs(np.concatenate(patches), image_grid_thw=np.concatenate(grids))
