@@ -104,6 +104,13 @@ test-images: $(VENV)/.ready-test ## Pixels of image models beside those of trans
 	PYTHONPATH="$(abspath target/transformers)" $(BIN)/python -m pytest tests/python/images/test_transformers.py
 	PYTHONPATH="$(abspath target/pillow12)" $(BIN)/python -m pytest tests/python/images
 
+# Neither the test extra nor the package needs moto.
+.PHONY: test-s3
+test-s3: $(VENV)/.ready-test ## Signed requests and listings of S3 on a server of moto
+	$(call say,S3 on a server of moto)
+	$(BIN)/python -m pip install --target target/moto "moto[server]>=5.2" boto3
+	PYTHONPATH="$(abspath target/moto)" $(BIN)/python -m pytest tests/python/stream/test_moto.py
+
 .PHONY: loom
 loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)

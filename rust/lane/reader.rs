@@ -306,6 +306,7 @@ impl LaneReader {
         let (shard, places) = (&self.spec.shards[self.shard_index() as usize], &self.spec.read.places);
         let may = !self.stop.load(Ordering::Relaxed) && places.outage().is_none() && places.holds(shard);
         if may {
+            places.forget(shard);
             let (name, record) = (shard.name(), self.position.record);
             places.note(&format!("{name}: damaged at record {record}; fetching it once more"));
         }

@@ -177,7 +177,7 @@ impl Records {
         let shard = Shard::whole(path, size);
         let options = Arc::new(ReadOptions {
             // Who looks at the first records wants no bytes ahead of them.
-            places: places(PathBuf::new(), storage, 1),
+            places: places(PathBuf::new(), storage, 1, None),
             projection: Projection::all().with_paths(paths.into()),
             keep: None,
             max_document_bytes,

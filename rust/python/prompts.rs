@@ -58,7 +58,7 @@ struct TextPlan {
 
 impl Reading {
     fn spec(self) -> Result<PromptSpec, Error> {
-        let places = places(self.folder, self.storage, Places::IO_BYTES);
+        let places = places(self.folder, self.storage, Places::IO_BYTES, None);
         let selected = self.selection.into_selected(&places, self.max_document_bytes);
         let mut columns = selected.columns();
         let Selected { mut paths, keep, drop, sidecars } = selected;

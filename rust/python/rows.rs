@@ -43,7 +43,7 @@ impl RowList {
             files: files.into_iter().map(shard).collect(),
             has_column: column.is_some(),
             read: Arc::new(ReadOptions {
-                places: places(folder, storage, Places::IO_BYTES),
+                places: places(folder, storage, Places::IO_BYTES, None),
                 projection: column.map_or_else(Projection::all, Projection::text),
                 keep: None,
                 max_document_bytes: LONGEST,

@@ -20,15 +20,21 @@ use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, 
 use crate::store::{Places, Shard};
 
 /// Where shards are.
-pub fn places(folder: PathBuf, storage: Vec<(String, String)>, io_bytes: usize) -> Places {
+pub fn places(
+    folder: PathBuf,
+    storage: Vec<(String, String)>,
+    io_bytes: usize,
+    cache: Option<(PathBuf, u64)>,
+) -> Places {
     #[cfg(feature = "remote")]
-    return Places {
-        stores: crate::store::Stores::new(gristmill_remote::Options { storage, io_bytes }),
-        ..Places::from(folder)
-    };
+    {
+        let cache = cache.map(|(folder, bytes)| gristmill_remote::CacheOptions { folder, bytes });
+        let options = gristmill_remote::Options { storage, io_bytes, cache };
+        Places { stores: crate::store::Stores::new(options), ..Places::from(folder) }
+    }
     #[cfg(not(feature = "remote"))]
     {
-        let _ = (storage, io_bytes);
+        let _ = (storage, io_bytes, cache);
         Places::from(folder)
     }
 }
@@ -76,8 +82,12 @@ struct Input {
     folder: PathBuf,
     storage_options: Option<Vec<(String, String)>>,
     io_bytes: usize,
+    cache_dir: Option<PathBuf>,
+    cache_bytes: u64,
     paths: Vec<String>,
     sizes: Vec<u64>,
+    /// None, or one for each shard.
+    e_tags: Vec<Option<String>>,
     split_bytes: u64,
     text_field: String,
     sample: Option<Sample>,
@@ -178,11 +188,20 @@ impl Spec {
         let truncation = choices::find("truncation", &rows.truncation, &TRUNCATIONS)?;
         let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
         let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
-        let shards = input.paths.into_iter().zip(&input.sizes);
-        let shards: Vec<Shard> =
-            shards.flat_map(|(path, &size)| Shard::whole(path, size).divided(input.split_bytes)).collect();
+        let e_tags = input.e_tags.into_iter().chain(std::iter::repeat(None));
+        let shards =
+            input.paths.into_iter().zip(&input.sizes).zip(e_tags).flat_map(|((path, &size), e_tag)| {
+                let e_tag = e_tag.map(Into::into);
+                Shard { e_tag, ..Shard::whole(path, size) }.divided(input.split_bytes)
+            });
+        let shards: Vec<Shard> = shards.collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
-        let places = places(input.folder, input.storage_options.unwrap_or_default(), input.io_bytes);
+        let places = places(
+            input.folder,
+            input.storage_options.unwrap_or_default(),
+            input.io_bytes,
+            input.cache_dir.map(|folder| (folder, input.cache_bytes)),
+        );
         let selected = input.selection.into_selected(&places, input.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;

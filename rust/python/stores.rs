@@ -43,6 +43,11 @@ impl Stores {
         Ok((folders, objects.into_iter().map(object).collect()))
     }
 
+    /// The `ETag` of each object that was found; None where its store has none.
+    fn e_tags(&self, urls: Vec<String>) -> Vec<Option<String>> {
+        urls.iter().map(|url| self.client.e_tag(url).map(|found| found.to_string())).collect()
+    }
+
     /// The sizes of objects in bytes; None for one that is not there.
     fn sizes(&self, py: Python<'_>, urls: Vec<String>) -> PyResult<Vec<Option<u64>>> {
         let found = self.run(py, |client, stop| client.sizes(&urls, stop))?;

@@ -17,17 +17,17 @@ pub struct Piece {
 impl Shard {
     /// A whole file.
     pub fn whole(path: impl Into<Arc<str>>, size: u64) -> Self {
-        Self { path: path.into(), size, piece: None }
+        Self { path: path.into(), size, e_tag: None, piece: None }
     }
 
     /// Divides a file of more than `split_bytes` bytes into as few equal pieces as are not larger; 0: into none.
     pub fn divided(self, split_bytes: u64) -> impl Iterator<Item = Self> {
-        let Self { path, size, .. } = self;
+        let Self { path, size, e_tag, .. } = self;
         borders(size, split_bytes).map(move |bytes| {
             let is_whole = bytes == (0..size);
             let name = || format!("{path}[{}:{}]", bytes.start, bytes.end).into();
             let piece = (!is_whole).then(|| Piece { name: name(), bytes: bytes.clone() });
-            Self { path: Arc::clone(&path), size, piece }
+            Self { path: Arc::clone(&path), size, e_tag: e_tag.clone(), piece }
         })
     }
 

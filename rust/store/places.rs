@@ -58,6 +58,14 @@ impl Places {
         }
     }
 
+    /// Removes a shard from the cache: its bytes turned out to be damaged.
+    pub fn forget(&self, shard: &Shard) {
+        #[cfg(feature = "remote")]
+        self.stores.forget(shard);
+        #[cfg(not(feature = "remote"))]
+        let _ = shard;
+    }
+
     /// A line for the log.
     pub fn note(&self, note: &str) {
         #[cfg(feature = "remote")]

@@ -4,7 +4,9 @@
 //! another process, has none. A network failure is never a bad record. When its time is over, reading fails with a text
 //! like any other, and [`Stores::outage`] says that the run must end: see [`LaneReader`](crate::lane::reader::LaneReader).
 
+use std::fs::File;
 use std::io;
+use std::os::unix::fs::FileExt;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
@@ -52,7 +54,14 @@ impl Stores {
     /// Says which shard is read after this one.
     pub(super) fn announce(&self, shard: &Shard, next: &Shard) {
         if let Ok(client) = self.client() {
-            client.announce(&shard.path, &next.path, next.size);
+            client.announce(&shard.path, &next.path, next.size, next.e_tag.clone());
+        }
+    }
+
+    /// Removes a shard from the cache.
+    pub(super) fn forget(&self, shard: &Shard) {
+        if let Ok(client) = self.client() {
+            client.forget(&shard.path, shard.size, shard.e_tag.as_deref());
         }
     }
 
@@ -70,8 +79,12 @@ impl Stores {
     /// The object of a shard.
     pub(super) fn open(&self, shard: &Shard, stop: &Arc<AtomicBool>) -> Result<Box<dyn Source>> {
         let client = self.client()?;
+        let e_tag = shard.e_tag.as_deref();
+        if let Some(file) = client.cached(&shard.path, shard.size, e_tag) {
+            return Ok(Box::new(Cached { file, size: shard.size }));
+        }
         let object =
-            Object::open(&client, &shard.path, shard.size, None, stop).map_err(|failure| match failure {
+            Object::open(&client, &shard.path, shard.size, e_tag, stop).map_err(|failure| match failure {
                 Failure::Unavailable(reason) => Error::System(reason),
                 Failure::Closed => Error::Closed,
                 Failure::Missing(reason) | Failure::Changed(reason) => Error::Shard(ShardError {
@@ -95,6 +108,23 @@ impl PartialEq for Stores {
 impl std::fmt::Debug for WeakClient {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
         formatter.write_str("WeakClient")
+    }
+}
+
+/// The file of an object in the cache, which nobody changes.
+struct Cached {
+    file: File,
+    size: u64,
+}
+
+impl Source for Cached {
+    fn size(&self) -> u64 {
+        self.size
+    }
+
+    fn read_at(&mut self, offset: u64, out: &mut [u8]) -> io::Result<usize> {
+        let most = usize::try_from(self.size.saturating_sub(offset)).unwrap_or(usize::MAX).min(out.len());
+        self.file.read_at(&mut out[..most], offset)
     }
 }
 

@@ -99,7 +99,7 @@ class Server:
         self.requests: list[tuple[str, str, str | None]] = []
         self.headers: list[dict[str, str]] = []
         handler = type("Handler", (_Handler,), {"store": self})
-        self._server = ThreadingHTTPServer(("127.0.0.1", 0), handler)
+        self._server = _Listener(("127.0.0.1", 0), handler)
         self._server.daemon_threads = True
         self._thread = threading.Thread(target=self._server.serve_forever, args=(0.05,), daemon=True)
 
@@ -145,6 +145,10 @@ class Server:
             "allow_http": "true",
             **more,
         }
+
+
+class _Listener(ThreadingHTTPServer):
+    request_queue_size = 128  # with 5, a client that opens more connections at once waits a second for them
 
 
 def tag(data: bytes) -> str:

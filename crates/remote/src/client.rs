@@ -1,8 +1,9 @@
 //! The client of all stores of a process: its thread, its connections, its bounds and its counts.
 
 use std::collections::{HashMap, HashSet};
+use std::fs::File;
 use std::sync::atomic::{AtomicU64, AtomicUsize, Ordering};
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
@@ -14,6 +15,7 @@ use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
 
+use crate::cache::{Cache, CacheOptions, Key, Tee};
 use crate::fetch::{self, attempt_of};
 use crate::hub::Hub;
 use crate::location::Location;
@@ -45,11 +47,13 @@ pub struct Options {
     pub storage: Vec<(String, String)>,
     /// The most bytes that all objects together request ahead of their readers.
     pub io_bytes: usize,
+    /// Where objects are kept for the next time.
+    pub cache: Option<CacheOptions>,
 }
 
 impl Default for Options {
     fn default() -> Self {
-        Self { storage: Vec::new(), io_bytes: 256 << 20 }
+        Self { storage: Vec::new(), io_bytes: 256 << 20, cache: None }
     }
 }
 
@@ -108,6 +112,11 @@ pub(crate) struct Shared {
     pub(crate) counters: Arc<Counters>,
     /// Why a store could not be read: no object's fault.
     outage: Mutex<Option<Failure>>,
+    cache: Option<Arc<Cache>>,
+    /// Files of the cache that are written, by the URLs of their objects.
+    tees: Mutex<HashMap<Arc<str>, Weak<Tee>>>,
+    /// The `ETag` of each object, by its URL, since it was first seen.
+    e_tags: Mutex<HashMap<Arc<str>, Arc<str>>>,
     /// URLs of objects that are gone or have changed.
     lost: Mutex<HashSet<Arc<str>>>,
     /// What is read after an object, by the URL of that one.
@@ -120,6 +129,7 @@ pub(crate) struct Shared {
 pub(crate) struct Announced {
     pub(crate) url: Arc<str>,
     pub(crate) size: u64,
+    pub(crate) e_tag: Option<Arc<str>>,
 }
 
 struct OwnedRuntime {
@@ -161,6 +171,9 @@ impl Client {
             ahead: Arc::default(),
             counters: Arc::clone(counters),
             outage: Mutex::new(None),
+            cache: options.cache.as_ref().map(|options| Arc::new(Cache::new(options, counters))),
+            tees: Mutex::default(),
+            e_tags: Mutex::default(),
             lost: Mutex::default(),
             following: Mutex::default(),
             begun: Mutex::default(),
@@ -180,27 +193,49 @@ impl Client {
                     Err(error) => Err(error),
                 }
             });
-            Ok(found.await?.map(listed))
+            let found = found.await?.map(listed);
+            self.remember(url, found.as_ref());
+            Ok::<_, Failure>(found)
         });
         self.block_on(stream::iter(wanted).buffered(HEADS_AT_ONCE).try_collect(), stop)
     }
 
     /// All objects in the folder of `url`, at any depth. Ends soon after `stop` is true.
     pub fn list(&self, url: &str, stop: Stop<'_>) -> Result<Vec<Listed>, Failure> {
-        let (store, path, _) = self.find(url)?;
+        let (store, path, location) = self.find(url)?;
         let found = self.block_on(
             self.persist(url, || async { store.list(Some(&path)).try_collect::<Vec<_>>().await }),
             stop,
         )?;
-        Ok(found.into_iter().map(listed).collect())
+        Ok(self.listed_in(&location, found))
     }
 
     /// The folders directly below that of `url`, and the objects. Ends soon after `stop` is true.
     pub fn list_folder(&self, url: &str, stop: Stop<'_>) -> Result<(Vec<String>, Vec<Listed>), Failure> {
-        let (store, path, _) = self.find(url)?;
+        let (store, path, location) = self.find(url)?;
         let found = self.block_on(self.persist(url, || store.list_with_delimiter(Some(&path))), stop)?;
         let folders = found.common_prefixes.into_iter().map(String::from).collect();
-        Ok((folders, found.objects.into_iter().map(listed).collect()))
+        Ok((folders, self.listed_in(&location, found.objects)))
+    }
+
+    /// The `ETag` of an object that was listed or read, if it has one.
+    pub fn e_tag(&self, url: &str) -> Option<Arc<str>> {
+        lock(&self.shared.e_tags).get(url).cloned()
+    }
+
+    fn listed_in(&self, location: &Location, found: Vec<object_store::ObjectMeta>) -> Vec<Listed> {
+        let found: Vec<_> = found.into_iter().map(listed).collect();
+        for object in &found {
+            self.remember(&format!("{}/{}", location.root, object.key), Some(object));
+        }
+        found
+    }
+
+    fn remember(&self, url: &str, found: Option<&Listed>) {
+        let e_tag = found.and_then(|found| found.e_tag.as_deref());
+        if let Some(e_tag) = e_tag.filter(|found| !is_weak(found)) {
+            self.shared.e_tag(&url.into(), Some(e_tag));
+        }
     }
 
     /// Why a store could not be read, if one could not: from then on nothing that is read counts.
@@ -213,10 +248,31 @@ impl Client {
         lock(&self.shared.lost).contains(url)
     }
 
+    /// The file of an object in the cache, if it is there: its bytes come first.
+    pub fn cached(&self, url: &str, size: u64, e_tag: Option<&str>) -> Option<File> {
+        let (cache, key) = self.shared.in_cache(url, size, e_tag)?;
+        cache.find(&key)
+    }
+
+    /// Removes an object from the cache: its bytes turned out to be damaged.
+    pub fn forget(&self, url: &str, size: u64, e_tag: Option<&str>) {
+        if let Some((cache, key)) = self.shared.in_cache(url, size, e_tag) {
+            let tee = lock(&self.shared.tees).remove(url);
+            if let Some(tee) = tee.and_then(|tee| tee.upgrade()) {
+                tee.give_up();
+            }
+            cache.forget(&key);
+        }
+    }
+
     /// Says what is read after the object of `url`, before that one is opened: once all of that one has been requested, the
     /// start of the other is.
-    pub fn announce(&self, url: &Arc<str>, next: &Arc<str>, size: u64) {
-        let next = Announced { url: Arc::clone(next), size };
+    pub fn announce(&self, url: &Arc<str>, next: &Arc<str>, size: u64, e_tag: Option<Arc<str>>) {
+        if self.shared.in_cache(next, size, e_tag.as_deref()).is_some_and(|(cache, key)| cache.may_have(&key))
+        {
+            return;
+        }
+        let next = Announced { url: Arc::clone(next), size, e_tag };
         lock(&self.shared.following).insert(Arc::clone(url), next);
     }
 
@@ -329,6 +385,34 @@ impl Client {
 }
 
 impl Shared {
+    /// The `ETag` that the object of `url` must have: that which it had first. None: it has none so far.
+    pub(crate) fn e_tag(&self, url: &Arc<str>, found: Option<&str>) -> Option<Arc<str>> {
+        let mut e_tags = lock(&self.e_tags);
+        match found {
+            Some(found) => Some(Arc::clone(e_tags.entry(Arc::clone(url)).or_insert_with(|| found.into()))),
+            None => e_tags.get(url).cloned(),
+        }
+    }
+
+    /// The cache, and what an object is in it. None: there is no cache, or the object has no `ETag`.
+    fn in_cache(&self, url: &str, size: u64, e_tag: Option<&str>) -> Option<(&Arc<Cache>, Key)> {
+        let cache = self.cache.as_ref()?;
+        let e_tag = e_tag.map(str::to_owned).or_else(|| Some(lock(&self.e_tags).get(url)?.to_string()))?;
+        Some((cache, Key { url: url.to_owned(), size, e_tag }))
+    }
+
+    /// The file of the cache that an object's ranges are written into.
+    pub(crate) fn tee(&self, url: &Arc<str>, size: u64) -> Option<Arc<Tee>> {
+        let (cache, key) = self.in_cache(url, size, None)?;
+        let mut tees = lock(&self.tees);
+        if let Some(tee) = tees.get(url).and_then(Weak::upgrade) {
+            return Some(tee);
+        }
+        let tee = Arc::new(cache.begin(key)?);
+        tees.insert(Arc::clone(url), Arc::downgrade(&tee));
+        Some(tee)
+    }
+
     /// What is read after the object of `url`, if that is known. The next call finds nothing.
     pub(crate) fn following(&self, url: &str) -> Option<Announced> {
         lock(&self.following).remove(url)
@@ -365,6 +449,11 @@ impl Drop for OwnedRuntime {
 
 pub(crate) fn lock<T>(mutex: &Mutex<T>) -> std::sync::MutexGuard<'_, T> {
     mutex.lock().unwrap_or_else(PoisonError::into_inner)
+}
+
+/// Whether an `ETag` may be the same for other bytes, and another for the same.
+pub(crate) fn is_weak(e_tag: &str) -> bool {
+    e_tag.starts_with("W/")
 }
 
 fn listed(found: object_store::ObjectMeta) -> Listed {

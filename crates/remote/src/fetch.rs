@@ -11,7 +11,7 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
-use crate::client::Shared;
+use crate::client::{Shared, is_weak};
 use crate::weather::{Attempt, Failure, Kind, Next, Weather};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
@@ -23,7 +23,6 @@ pub(crate) struct Wanted {
     pub(crate) store: Arc<dyn ObjectStore>,
     pub(crate) path: Path,
     pub(crate) size: u64,
-    pub(crate) e_tag: Option<String>,
 }
 
 /// All bytes of a range. What has arrived before a failure is kept.
@@ -75,13 +74,14 @@ async fn receive(
         .await
         .map_err(|_| stalled(stall_timeout))?
         .map_err(|error| attempt_of(&error))?;
-    let (size, e_tag) = (answer.meta.size, answer.meta.e_tag.clone());
+    let (size, e_tag) = (answer.meta.size, answer.meta.e_tag.as_deref());
     if size != wanted.size {
         let (expected, found) = (wanted.size, size);
         return Err(changed(&format!("expected the {expected} bytes of the manifest, found {found}")));
     }
-    if let (Some(expected), Some(found)) = (&wanted.e_tag, &e_tag)
-        && expected != found
+    if let Some(found) = e_tag.filter(|found| !is_weak(found))
+        && let Some(expected) = shared.e_tag(&wanted.url, Some(found))
+        && *expected != *found
     {
         return Err(changed(&format!("expected the ETag {expected}, found {found}")));
     }

@@ -4,6 +4,7 @@
 //! that a reader rarely waits; [`Object::read_ready`] never does. Each range is requested again until it is whole: the
 //! module `weather` says what is waited out, and for how long.
 
+mod cache;
 mod client;
 mod fetch;
 mod hub;
@@ -12,6 +13,7 @@ mod object;
 mod weather;
 mod whole;
 
+pub use cache::CacheOptions;
 pub use client::{Client, Counters, Listed, Options, Stop};
 pub use hub::Hub;
 pub use location::Location;

@@ -14,6 +14,7 @@ use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
+use crate::cache::Tee;
 use crate::client::{Announced, Client, lock};
 use crate::fetch::{Wanted, fetch};
 use crate::weather::Failure;
@@ -35,6 +36,8 @@ pub struct Object {
     wanted: Arc<Wanted>,
     /// The one that was read last is the last.
     streams: Vec<Stream>,
+    /// Where it is kept for the next time.
+    tee: Option<Arc<Tee>>,
     /// The object that is read next.
     next: Option<Announced>,
     stop: Arc<AtomicBool>,
@@ -56,6 +59,7 @@ pub(crate) struct Requested {
     slot: Arc<Slot>,
     /// Counts it while it is ahead.
     ahead: Arc<AtomicUsize>,
+    _tee: Option<Arc<Tee>>,
 }
 
 /// Where the bytes of a range arrive.
@@ -78,8 +82,10 @@ impl Object {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, Failure> {
         let (store, path, _) = client.find(url)?;
-        let wanted = Wanted { url: url.into(), store, path, size, e_tag: e_tag.map(str::to_owned) };
+        let wanted = Wanted { url: url.into(), store, path, size };
+        client.shared.e_tag(&wanted.url, e_tag);
         Ok(Self {
+            tee: client.shared.tee(&wanted.url, size),
             client: client.clone(),
             wanted: Arc::new(wanted),
             streams: Vec::new(),
@@ -175,13 +181,13 @@ impl Object {
 
     /// Requests the start of the next object, so that its reader need not wait for it.
     fn begin_next(&mut self) {
-        let Some(Announced { url, size }) = self.next.take() else { return };
+        let Some(Announced { url, size, e_tag }) = self.next.take() else { return };
         let bytes = RANGE_BYTES[1].min(size);
         let shared = &self.client.shared;
         if bytes == 0 || !shared.may_request(bytes as usize) {
             return;
         }
-        if let Ok(next) = Self::open(&self.client, &url, size, None, &self.stop) {
+        if let Ok(next) = Self::open(&self.client, &url, size, e_tag.as_deref(), &self.stop) {
             let first = next.send(0..bytes);
             lock(&shared.begun).insert(url, first);
         } else {
@@ -192,15 +198,21 @@ impl Object {
     fn send(&self, range: Range<u64>) -> Requested {
         let slot = Arc::new(Slot::default());
         let (wanted, shared) = (Arc::clone(&self.wanted), Arc::clone(&self.client.shared));
-        let (to, bytes) = (Arc::clone(&slot), range.clone());
+        let (to, bytes, tee) = (Arc::clone(&slot), range.clone(), self.tee.clone());
         self.client.spawn(async move {
             if !to.unwanted.load(Ordering::Relaxed) {
+                let start = bytes.start;
                 let result = fetch(&shared, &wanted, bytes).await;
+                if let (Some(tee), Ok(bytes)) = (tee, &result) {
+                    let bytes = bytes.clone();
+                    // Before the reader has them: a slow disk slows it down and does not fill the memory.
+                    let _ = tokio::task::spawn_blocking(move || tee.write(start, &bytes)).await;
+                }
                 *to.result.lock().unwrap_or_else(PoisonError::into_inner) = Some(result);
                 to.arrived.notify_all();
             }
         });
-        Requested { range, slot, ahead: Arc::clone(&self.client.shared.ahead) }
+        Requested { range, slot, ahead: Arc::clone(&self.client.shared.ahead), _tee: self.tee.clone() }
     }
 
     fn wait(&self, slot: &Slot) -> Result<Bytes, Failure> {

@@ -101,6 +101,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         default 600. None: from the environment.
       io_bytes: most bytes that are requested from stores on the network ahead of the lanes. A lane that waits requests
         one range more.
+      cache_dir: a folder in which shards of stores are kept once all of their bytes were read, for later epochs, runs
+        and other processes: see docs/buckets.md. None: each epoch fetches them again.
+      cache_bytes: most bytes of all files in that folder, by default 64 GiB.
       max_document_bytes: longest accepted line of a shard, inflated.
       eos: token or id put after each document. None: the tokenizer's own. False: none.
       bos: token or id put before each document. True: the tokenizer's own. False: none.
@@ -180,6 +183,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         split_bytes: int = 0,
         storage_options: "Mapping[str, str] | None" = None,
         io_bytes: int = 2**28,
+        cache_dir: "Pathish | None" = None,
+        cache_bytes: int = 2**36,
         max_document_bytes: int = 2**27,
         eos: "str | int | bool | None" = None,
         bos: "str | int | bool" = False,

@@ -23,6 +23,8 @@ SOURCE_ARGUMENTS = (
     "split_bytes",
     "storage_options",
     "io_bytes",
+    "cache_dir",
+    "cache_bytes",
     "max_document_bytes",
     "shuffle_window",
     "epochs",

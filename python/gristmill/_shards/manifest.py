@@ -35,6 +35,8 @@ class Manifest:
       sidecars: for each of the dataset's `sidecars`, its name and the sizes of all shards' files; None where a shard
         has none. `PackedDataset` adds those that a manifest lacks.
       storage_options: how stores on the network are reached, name by name; they change no fingerprint.
+      e_tags: for each shard in a store, what changes with its content, as the store lists it; None for others. Empty if
+        no shard has one. They change no fingerprint.
       folder: the folder that relative paths start from: the working folder when the manifest was made; empty if there
         are no relative paths. Two manifests are equal only if their folders are.
       fingerprint: hash of the paths below their common folder and the sizes, those of sidecars too: the same wherever
@@ -50,6 +52,7 @@ class Manifest:
     sizes: tuple[int, ...]
     sidecars: tuple[tuple[str, tuple[int | None, ...]], ...] = ()
     storage_options: stores.StorageOptions = field(default=(), repr=False, compare=False)
+    e_tags: tuple[str | None, ...] = field(default=(), repr=False, compare=False)
     folder: str = field(init=False, repr=False)
     fingerprint: str = field(init=False, repr=False, compare=False)
 
@@ -78,6 +81,10 @@ class Manifest:
         for before, after in itertools.pairwise(order):
             if absolute[before] == absolute[after]:
                 raise ArgumentError(f"shard {self.paths[after]!r} is listed twice: name each file once")
+        if self.e_tags and len(self.e_tags) != len(self.paths):
+            paths, e_tags = counted(len(self.paths), "path"), counted(len(self.e_tags), "ETag")
+            raise ArgumentError(f"a manifest of {paths} has {e_tags}")
+        object.__setattr__(self, "e_tags", tuple(self.e_tags[i] for i in order) if self.e_tags else ())
         object.__setattr__(self, "paths", tuple(self.paths[i] for i in order))
         object.__setattr__(self, "sizes", tuple(int(self.sizes[i]) for i in order))
         sidecars = tuple((name, tuple(sizes[i] for i in order)) for name, sizes in self.sidecars)
@@ -143,7 +150,7 @@ class Manifest:
             others = f"; and {len(missing) - 1} more of the {len(patterns)} patterns" if len(missing) > 1 else ""
             raise MissingShardError(f"{missing[0]}{others}")
         paths, sizes = zip(*spelled.values(), strict=True)
-        return cls(paths, sizes, storage_options=options)
+        return cls(paths, sizes, storage_options=options, e_tags=lister.e_tags(paths))
 
     @classmethod
     def load(cls, path: Pathish, storage_options: Mapping[str, str] | None = None) -> "Manifest":

@@ -10,7 +10,7 @@ Patterns match as those of local files do: see `gristmill._shards.listing`.
 
 import fnmatch
 import functools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from glob import has_magic
 from typing import Any
 
@@ -150,6 +150,14 @@ class Lister:
 
     def _pinned(self, url: str) -> str:
         return self._hub.pinned(url) if hub.is_one(url) else url
+
+    def e_tags(self, paths: Sequence[str]) -> tuple[str | None, ...]:
+        """What stores have as the versions of shards that were found; empty if none is in a store."""
+        urls = [path for path in paths if is_remote(path)]
+        if not urls:
+            return ()
+        found = dict(zip(urls, self._stores.e_tags(urls), strict=True))
+        return tuple(found.get(path) for path in paths)
 
     @functools.cached_property
     def _stores(self) -> "_core.Stores":

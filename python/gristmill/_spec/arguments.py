@@ -172,6 +172,17 @@ class Input:
         defines_stream=False,
         see="buckets.md",
     )
+    cache_dir: str | None = _argument(
+        FilePath(),
+        None,
+        "Folder in which shards of stores on the network are kept for the next epoch, run or process.",
+        none="shards are fetched again",
+        defines_stream=False,
+        see="buckets.md",
+    )
+    cache_bytes: int = _argument(
+        Integer(1, 2**62), 2**36, "Most bytes in the cache folder.", defines_stream=False, see="buckets.md"
+    )
     max_document_bytes: int = _argument(
         Integer(1, 2**63 - 1),
         2**27,
@@ -198,6 +209,11 @@ class Input:
     def sizes(self) -> Sequence[int]:
         """The shards' sizes in bytes."""
         return self.shards.sizes
+
+    @property
+    def e_tags(self) -> Sequence[str | None]:
+        """What stores have as the versions of the shards; empty if no shard is in a store."""
+        return self.shards.e_tags
 
     @property
     def pieces(self) -> "list[Piece]":
