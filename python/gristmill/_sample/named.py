@@ -38,8 +38,9 @@ def parse(words: Iterable[str]) -> dict[str, Any] | None:
     if not kind:
         return None
     if kind not in KINDS:
+        *most, last = map(repr, KINDS)
         raise ArgumentError(
-            f"sample={kind!r}: expected {', '.join(map(repr, KINDS))} first, then its arguments as name=value"
+            f"sample={kind!r}: expected {', '.join(most)} or {last} first, then its arguments as name=value"
         )
     return resolved(read_values(settings, lambda setting: f"sample={setting!r}", {"kind": kind}))
 
