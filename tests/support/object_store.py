@@ -80,11 +80,15 @@ class Server:
         *,
         faults: Faults | None = None,
         delay: float = 0.0,
+        quiet: float = 0.0,
         bytes_per_second: float | None = None,
         page: int = 1000,
     ) -> None:
         self.objects, self.faults, self.delay, self.page = dict(objects), faults, delay, page
         self.bytes_per_second = bytes_per_second
+        # Nothing is answered until no request has come for so many seconds, so that those that need no answer of one
+        # another are one round trip on a busy machine, too.
+        self.quiet, self._last_request = quiet, 0.0
         self.is_out = False
         self.has_ended = False
         # With one, each request without it as its bearer is refused.
@@ -115,7 +119,10 @@ class Server:
             self.most_at_once = max(self.most_at_once, self._at_once)
             depth = self._answered + 1
             self.round_trips = max(self.round_trips, depth)
+            self._last_request = time.monotonic()
         try:
+            while (left := self._last_request + self.quiet - time.monotonic()) > 0 and self.quiet:
+                time.sleep(left)
             yield
         finally:
             with self._lock:

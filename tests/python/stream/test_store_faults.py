@@ -145,7 +145,7 @@ def test_batches_of_damaged_bytes_end_the_run(encoder):
 
 def test_first_batch_takes_at_most_four_round_trips(objects, encoder):
     for pattern, least in [(PATTERN, 3), ("data/**", 2)]:
-        with Server(objects, delay=1) as server:
+        with Server(objects, quiet=1) as server:
             remote = dataset(f"s3://bucket/{pattern}", encoder, storage_options=server.options())
             with iter(remote) as iterator:
                 next(iterator)
