@@ -42,7 +42,9 @@ fn records(bytes: &[u8], options: &Arc<ReadOptions>) -> Vec<String> {
 fn images(bytes: &[u8], extensions: &[&str]) -> String {
     let found = records(bytes, &options(extensions, 1 << 20)).remove(0);
     let at = found.find(IMAGES_KEY).unwrap();
-    found[at + IMAGES_KEY.len() + 2..found.len() - 1].to_owned()
+    let described = &found[at + IMAGES_KEY.len() + 2..found.len() - 1];
+    let (_, list) = described.split_once(r#","images":"#).unwrap();
+    list.strip_suffix('}').unwrap().to_owned()
 }
 
 #[test]
@@ -60,14 +62,14 @@ fn images_are_listed_in_natural_order() {
     let found = records(&shard, &options(&["jpg", "png", "gif"], 1 << 20));
     let expected = concat!(
         r#"{"10.jpg":{"bytes":3,"width":5,"height":6},"2.JPG":{"bytes":7,"width":3,"height":4},"txt":"text","#,
-        r#""1.png":{"bytes":8},"seg.png":{"bytes":9002,"width":1,"height":1},"gif":{"bytes":0},"/images":["#,
+        r#""1.png":{"bytes":8},"seg.png":{"bytes":9002,"width":1,"height":1},"gif":{"bytes":0},"/images":{"key":"a","images":["#,
         r#"{"part":"1.png","offset":3584,"bytes":8,"error":"expected an image, found 8 bytes"},"#,
         r#"{"part":"2.JPG","offset":1536,"bytes":7,"width":3,"height":4},"#,
         r#"{"part":"10.jpg","offset":512,"bytes":3,"width":5,"height":6},"#,
         r#"{"part":"gif","offset":14336,"bytes":0,"error":"expected an image, found 0 bytes"},"#,
-        r#"{"part":"seg.png","offset":4608,"bytes":9002,"width":1,"height":1}]}"#
+        r#"{"part":"seg.png","offset":4608,"bytes":9002,"width":1,"height":1}]}}"#
     );
-    assert_eq!(found, [expected, r#"{"txt":"none","/images":[]}"#]);
+    assert_eq!(found, [expected, r#"{"txt":"none","/images":{"key":"b","images":[]}}"#]);
     assert_eq!(images(&shard, &["1.png"]).matches("part").count(), 1);
     assert_eq!(images(&shard, &["seg.png", "jpg"]).matches("part").count(), 3);
     let limited = records(&shard, &options(&["seg.png"], 9001)).remove(0);
@@ -151,7 +153,7 @@ proptest! {
         prop_assert_eq!(found.len(), 2);
         prop_assert!(found[1].contains("after"));
         let described: serde_json::Value = serde_json::from_str(&found[0]).unwrap();
-        for image in described[IMAGES_KEY].as_array().unwrap() {
+        for image in described[IMAGES_KEY]["images"].as_array().unwrap() {
             let [offset, length] = ["offset", "bytes"].map(|name| image[name].as_u64().unwrap());
             prop_assert!(offset >= 512 && offset + length <= 512 + bytes.len() as u64);
         }
