@@ -28,7 +28,8 @@ class Browser:
     """A Chromium with one page of 1200 x 900 pixels. Whatever the page asks of the network fails."""
 
     def __init__(self, page: Path) -> None:
-        self._profile = tempfile.TemporaryDirectory()
+        # The browser's own processes may write into it a moment longer than their parent lives.
+        self._profile = tempfile.TemporaryDirectory(ignore_cleanup_errors=True)
         (own_in, self._to), (self._from, own_out) = os.pipe(), os.pipe()
         program = find()
         assert program, f"expected one of {NAMES} on the path"

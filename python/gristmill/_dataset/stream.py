@@ -32,8 +32,9 @@ class Stream:
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
         self.core = _core.Pipeline(core_of(spec.tokenizing.tokenizer), spec)
-        # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
-        weakref.finalize(self, self.core.close)
+        if _calls_python(spec):
+            # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
+            weakref.finalize(self, self.core.close)
         self._fingerprint = spec.fingerprint
         self._shares_cores = False
         self._started: float | None = None
@@ -126,3 +127,9 @@ class Stream:
                 "add them to a mixture as a source of a later stage"
             )
         states.check_ids(state["ids"], self.spec.tokenizing.tokenizer.ids_fingerprint)
+
+
+def _calls_python(spec: Spec) -> bool:
+    """Whether workers call a function of the user for images."""
+    samples = (own.source.input.sample for own in spec.sources)
+    return any(isinstance(getattr(sample, "image_model", None), _core.ImageFunction) for sample in samples)
