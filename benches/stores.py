@@ -10,7 +10,8 @@ each connection. Three jobs:
 - start: the time to the first batch of 64 lanes.
 
 The others do the same work with the same encoder and packing, in as many threads as there are lanes and cores: only
-the way of the bytes differs. `fsspec` reads file objects of its http file system, `datasets` streams.
+the way of the bytes differs. `fsspec` reads file objects of its http file system, which needs aiohttp; `datasets`
+streams.
 """
 
 import argparse
