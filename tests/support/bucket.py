@@ -4,9 +4,12 @@ import gzip
 import json
 import random
 from pathlib import Path
+from typing import Any
 
 import pyarrow as pa
 import pyarrow.parquet as pq
+
+import gristmill as gm
 
 
 def write_bucket(folder: Path, *, records: int, words: int) -> None:
@@ -32,3 +35,9 @@ def objects_of(folder: Path) -> dict[str, bytes]:
     """The files below a folder, as the objects of a bucket."""
     files = (path for path in folder.rglob("*") if path.is_file())
     return {f"bucket/{path.relative_to(folder)}": path.read_bytes() for path in files}
+
+
+def dataset(shards: Any, tokenizer: gm.Encoder, **more: Any) -> gm.PackedDataset:
+    """A dataset of short rows in four lanes."""
+    settings = {"sequence_length": 64, "batch_size": 8, "lanes": 4, "threads": 2, **more}
+    return gm.PackedDataset(shards, tokenizer=tokenizer, **settings)

@@ -7,7 +7,7 @@ import sys
 import pytest
 
 import gristmill as gm
-from bucket import objects_of, write_bucket
+from bucket import dataset
 from gristmill import _core
 from helpers import assert_same_batches
 from object_store import Server
@@ -15,28 +15,6 @@ from object_store import Server
 pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
 
 URL = "s3://bucket/data/*/en.json.gz"
-
-
-@pytest.fixture(scope="module")
-def mount(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bucket")
-    write_bucket(folder, records=30, words=120)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def objects(mount):
-    return objects_of(mount)
-
-
-@pytest.fixture(scope="module")
-def local(mount, encoder):
-    return list(dataset(f"{mount}/data/*/en.json.gz", encoder))
-
-
-def dataset(shards, tokenizer, **more):
-    settings = {"sequence_length": 64, "batch_size": 8, "lanes": 4, "threads": 2, **more}
-    return gm.PackedDataset(shards, tokenizer=tokenizer, **settings)
 
 
 def requests_of(dataset, local):

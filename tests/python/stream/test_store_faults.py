@@ -10,7 +10,7 @@ import time
 import pytest
 
 import gristmill as gm
-from bucket import objects_of, write_bucket
+from bucket import dataset
 from gristmill import _core
 from helpers import assert_same_batches
 from object_store import KINDS, STALLS, Faults, Server
@@ -18,29 +18,6 @@ from object_store import KINDS, STALLS, Faults, Server
 pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
 
 PATTERN = "data/*/en.json.gz"
-
-
-@pytest.fixture(scope="module")
-def mount(tmp_path_factory):
-    folder = tmp_path_factory.mktemp("bucket")
-    write_bucket(folder, records=30, words=120)
-    return folder
-
-
-@pytest.fixture(scope="module")
-def objects(mount):
-    return objects_of(mount)
-
-
-@pytest.fixture(scope="module")
-def local(mount, encoder):
-    """The batches of the files."""
-    return list(dataset(f"{mount}/{PATTERN}", encoder))
-
-
-def dataset(shards, tokenizer, **more):
-    settings = {"sequence_length": 64, "batch_size": 8, "lanes": 4, "threads": 2, **more}
-    return gm.PackedDataset(shards, tokenizer=tokenizer, **settings)
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("GRISTMILL_CASES", 12))))
