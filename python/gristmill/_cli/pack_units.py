@@ -99,15 +99,9 @@ def run_all(output: Path, engine: str | None, cpus: int, threads: int | None, *,
     from gristmill._files import units
 
     threads = threads if engine is None else cpus
-    pack_unit = functools.partial(_pack_unit, output.absolute(), threads)
+    pack_unit = functools.partial(units.pack_unit, output.absolute(), threads=threads)
     with _hint_when_stopped():
         _print(units.pack_all(pack_unit, output, engine=engine, cpus=cpus), as_json=as_json)
-
-
-def _pack_unit(output: Path, threads: int | None, number: int, folder: Path | None) -> dict[str, Any]:
-    from gristmill._files import units
-
-    return units.pack_unit(output, number, threads=threads, folder=folder)
 
 
 def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: bool, as_json: bool) -> None:

@@ -5,11 +5,10 @@ from typing import Any
 
 import numpy as np
 
-from gristmill import _core
 from gristmill._files import folder, megatron, units
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
-from gristmill._spec.fields import mark_field, token_field
+from gristmill._spec.fields import fields_of_packed, mark_field, token_field
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.text import counted, format_columns, format_fields
@@ -156,8 +155,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
         return None
     item = packed.read(0, parts[0])[0]
     fields = packed.index["fields"]
-    layouts = (_core.layout_fields(layout, packed.index["sequence_length"], 0) for layout in _core.LAYOUTS)
-    layout = next((layout for layout in layouts if token_field(layout) in fields), None)
+    layout = fields_of_packed(fields, packed.index["sequence_length"])
     if layout is None:
         return None
     # A document of the Megatron format is its only field.

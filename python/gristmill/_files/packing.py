@@ -101,12 +101,9 @@ def pack(
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
     in_units.write_plan(dataset, path, units=checks.integer("units", units, 1, 2**20), **chosen)
     if engine is not None:
-        spec = spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16))
-        pack_unit: in_units.PackUnit = functools.partial(
-            in_units.pack_unit_of, with_spec(dataset, spec), path.absolute()
-        )
-        return in_units.pack_all(pack_unit, path, engine=engine, cpus=cpus)
-    return in_units.pack_all(functools.partial(in_units.pack_unit_of, dataset, path), path)
+        dataset = with_spec(dataset, spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16)))
+    pack_unit = functools.partial(in_units.pack_unit_of, dataset, path.absolute())
+    return in_units.pack_all(pack_unit, path, engine=engine, cpus=cpus)
 
 
 def _source_of(dataset: PackedDataset) -> Source:

@@ -157,14 +157,14 @@ def number_of_task(environment: Mapping[str, str]) -> int:
     return int(value)
 
 
-def pack_unit(path: Path, number: int, *, threads: int | None = None, folder: Path | None = None) -> dict[str, Any]:
+def pack_unit(path: Path, number: int, folder: Path | None = None, *, threads: int | None = None) -> dict[str, Any]:
     """Packs one unit of the plan of a folder, or resumes it.
 
     Args:
       path: the folder.
       number: of the unit, from 0.
-      threads: worker threads; None: as many as this process has cores.
       folder: where to pack it; None: in its place.
+      threads: worker threads; None: as many as this process has cores.
 
     Returns:
       As `pack` does.

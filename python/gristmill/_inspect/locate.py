@@ -127,6 +127,17 @@ def locate(run: Run, *, row: int, step: int | None) -> dict[str, Any]:
     return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, element)}
 
 
+def first_step(state: states.State, step: int | None) -> int:
+    """The step that is asked for, by default the first after a state.
+
+    Raises:
+      ArgumentError: the state is behind it.
+    """
+    if step is not None and step < state["step"]:
+        raise ArgumentError(f"--step {step}: the state is already at step {state['step']}; use a state saved earlier")
+    return state["step"] if step is None else step
+
+
 def describe(found: dict[str, Any]) -> str:
     """The result of `locate` for people."""
     source = [("source", found["source"])] if "source" in found else []
@@ -168,8 +179,9 @@ def _make_dataset(shards: list[str] | EnergonFolder, encoder: Encoder, arguments
 def _with_provenance(dataset: PackedDataset) -> PackedDataset:
     """The dataset with rows that list all their segments, however many, and of a mixture their source."""
     spec = spec_of(dataset)
-    running = {"provenance": spec.rows.sequence_length, "source_arrays": spec.mixing is not None, "prefetch": 1}
-    return with_spec(dataset, spec.with_running(**running))
+    length, has_sources = spec.rows.sequence_length, spec.mixing is not None
+    running = spec.with_running(provenance=length, source_arrays=has_sources, prefetch=1, equal_steps=False)
+    return with_spec(dataset, running)
 
 
 def _replay(
@@ -188,10 +200,8 @@ def _replay(
             "another host, or the folder with all states"
         )
     start = {**states.lane_state(state, str(lane)), "row": 0}
-    step = start["step"] if step is None else step
-    if step < start["step"]:
-        raise ArgumentError(f"--step {step}: the state is already at step {start['step']}; use a state saved earlier")
-    with PackedDatasetIterator(spec.with_running(own_lanes=[lane], equal_steps=False)) as iterator:
+    step = first_step(start, step)
+    with PackedDatasetIterator(spec.with_running(own_lanes=[lane])) as iterator:
         iterator.set_state(start)
         element = _element(iterator, step - start["step"], f"lane {lane}")
     if element is None:
@@ -209,7 +219,7 @@ def _check_step(spec: Spec, state: states.State, step: int) -> None:
     """
     lanes = sorted(map(int, state["lanes"]))
     elements_per_step = len(lanes) if spec.rows.batch_size is None else 1
-    with PackedDatasetIterator(spec.with_running(own_lanes=lanes, equal_steps=False)) as iterator:
+    with PackedDatasetIterator(spec.with_running(own_lanes=lanes)) as iterator:
         iterator.set_state(state)
         ahead = max(0, (step - state["step"]) * elements_per_step - state["row"])
         if _element(iterator, ahead, "all lanes") is not None:

@@ -29,6 +29,17 @@ def id_fields(fields: Sequence[_core.Field]) -> list[str]:
     return [field.name for field in fields if field.content in _IDS]
 
 
+def fields_of_packed(names: Sequence[str], sequence_length: int) -> list[_core.Field] | None:
+    """What arrays of packed rows may hold, by the layout whose tokens are among their names; None: of no layout.
+
+    A document of the Megatron format has the name of the first layout's tokens.
+    """
+    layouts = (
+        _core.layout_fields(layout, sequence_length, 0, has_mask=True, source_arrays=True) for layout in _core.LAYOUTS
+    )
+    return next((layout for layout in layouts if token_field(layout) in names), None)
+
+
 def first_token(marks: npt.NDArray[Any]) -> int:
     """The index in a row of its first token, given the row's field named by `mark_field`; 0 if it has none."""
     return int(np.argmax(marks != 0))

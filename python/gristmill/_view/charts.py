@@ -1,5 +1,6 @@
 """Bar charts as SVG, each with the table that it draws."""
 
+from collections import Counter
 from collections.abc import Sequence
 from dataclasses import dataclass
 from html import escape
@@ -51,13 +52,15 @@ class Chart:
 
 def lengths(values: Sequence[int], title: str, what: str) -> Chart:
     """How many values there are of each size, from one power of two to the next."""
-    counts: dict[int, int] = {}
-    for value in values:
-        counts[value.bit_length()] = counts.get(value.bit_length(), 0) + 1
-    names = {bits: f"{1 << bits - 1:,}" if bits < 2 else f"{1 << bits - 1:,} to {(1 << bits) - 1:,}" for bits in counts}
+    counts = Counter(value.bit_length() for value in values)
     every = range(min(counts), max(counts) + 1) if counts else ()
-    bars = [(names.get(bits, f"{1 << bits - 1:,} to {(1 << bits) - 1:,}"), counts.get(bits, 0)) for bits in every]
-    return Chart(title, (what, "how many"), bars)
+    return Chart(title, (what, "how many"), [(_sizes(bits), counts[bits]) for bits in every])
+
+
+def _sizes(bits: int) -> str:
+    """The numbers of so many bits."""
+    least, largest = 1 << bits >> 1, (1 << bits) - 1
+    return f"{least:,}" if least == largest else f"{least:,} to {largest:,}"
 
 
 def _shown(value: float) -> str:

@@ -10,12 +10,13 @@ from typing import Any
 from gristmill import _core
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._files import units
 from gristmill._files.folder import Folder
 from gristmill._files.packed_rows import PackedRows
 from gristmill._inspect import contents
-from gristmill._inspect.locate import Run
+from gristmill._inspect.locate import Run, first_step
 from gristmill._sample.plans import ImageTextPlan
-from gristmill._spec.fields import token_field
+from gristmill._spec.fields import fields_of_packed
 from gristmill._spec.spec import Spec
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import open_inflated
@@ -48,14 +49,11 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
     """
     spec = spec_of(run.dataset)
     lanes = sorted(map(int, run.state["lanes"]))
-    first = run.state["step"] if step is None else step
-    if first < run.state["step"]:
-        raise ArgumentError(
-            f"--step {first}: the state is already at step {run.state['step']}; use a state saved earlier"
-        )
+    first = first_step(run.state, step)
     with PackedDatasetIterator(spec.with_running(own_lanes=lanes)) as iterator:
         iterator.set_state(run.state)
-        found = list(itertools.islice(_rows(run.dataset, iterator, lanes, run.state, first), max(rows, measured)))
+        made = _rows(run.dataset, iterator, lanes, run.state, first, drawn=rows)
+        found = list(itertools.islice(made, max(rows, measured)))
         stats, quarantined = iterator.stats(), iterator.quarantine()
     if not found:
         raise ArgumentError(f"there is no step {first}: the stream has ended before it")
@@ -94,17 +92,17 @@ def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, mea
       GristmillError: it is not complete, or damaged.
       ArgumentError: there is no such row.
     """
-    folder = Folder.open(path)
-    packed = PackedRows(folder.path)
+    folder = Folder.open(units.folders_of(path)[0])
+    packed = PackedRows(path if path.is_dir() else folder.path)
     if start >= len(packed):
         raise ArgumentError(f"--row {start}: the folder has {counted(len(packed), 'row')}, counted from 0")
-    fields = _fields_of_packed(packed)
+    fields = fields_of_packed(packed.fields, packed.sequence_length) or []
     numbers = range(start, min(start + max(rows, measured), len(packed)))
     found = [row_of(f"row {number:,}", packed[number], fields) for number in numbers]
     source = folder.index["source"]
     encoder = _encoder(source["tokenizer"]) if encoder is None else encoder
     facts = [
-        ("folder", str(folder.path)),
+        ("folder", str(path)),
         ("format", folder.index["format"]),
         ("rows", f"{len(packed):,} of {counted(packed.sequence_length, 'token')}"),
         ("fields", ", ".join(packed.fields)),
@@ -163,9 +161,15 @@ def is_quarantine(path: Path) -> bool:
 
 
 def _rows(
-    dataset: PackedDataset, iterator: PackedDatasetIterator, lanes: Sequence[int], state: Mapping[str, Any], first: int
+    dataset: PackedDataset,
+    iterator: PackedDatasetIterator,
+    lanes: Sequence[int],
+    state: Mapping[str, Any],
+    first: int,
+    *,
+    drawn: int,
 ) -> Iterator[Row]:
-    """The rows of some lanes from a step on, step by step."""
+    """The rows of some lanes from a step on, step by step, of which so many have pictures of their images."""
     spec = spec_of(dataset)
     shards, sources = [piece.name for piece in dataset.pieces], list(dataset.sources)
     model = _image_model(spec)
@@ -179,7 +183,9 @@ def _rows(
                 arrays = {name: array[row] for name, array in element.items()} if is_batch else element
                 if step >= first:
                     name = f"step {step:,}, row {rows_of_lanes[number]:,}"
-                    yield row_of(name, arrays, spec.fields, shards=shards, sources=sources, image_model=model)
+                    options: Any = {"shards": shards, "sources": sources, "image_model": model, "draws": drawn > 0}
+                    yield row_of(name, arrays, spec.fields, **options)
+                    drawn -= 1
                 number += 1
             if number == len(rows_of_lanes):
                 step, number = step + 1, 0
@@ -255,16 +261,6 @@ def _quarantined(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield entry
             elif line.endswith(b"\n"):  # a run that was killed may have left the start of a line
                 raise GristmillError(f"{path}, line {number}: expected a quarantined record, found {line[:60]!r}")
-
-
-def _fields_of_packed(packed: PackedRows) -> list[_core.Field]:
-    """What the arrays of packed rows hold."""
-    layouts = (
-        _core.layout_fields(layout, packed.sequence_length, 0, has_mask=True, source_arrays=True)
-        for layout in _core.LAYOUTS
-    )
-    # A document of the Megatron format has the name of the first layout's tokens.
-    return next(layout for layout in layouts if token_field(layout) in packed[0])
 
 
 def _encoder(path: str) -> Encoder | None:

@@ -72,6 +72,7 @@ def row_of(
     shards: Sequence[str] = (),
     sources: Sequence[str] = (),
     image_model: "_core.ImageModel | None" = None,
+    draws: bool = False,
 ) -> Row:
     """The row in some arrays.
 
@@ -82,6 +83,7 @@ def row_of(
       shards: by the numbers of `provenance`, the names of the shards.
       sources: by the numbers of `source`, the names of the sources.
       image_model: of images as patches, their model.
+      draws: whether to make pictures of its images.
     """
     by_content: dict[str, npt.NDArray[Any]] = {}
     for own in fields:
@@ -100,7 +102,7 @@ def row_of(
         None if positions is None else positions.tolist(),
         _segments(by_content) if provenance is None else _located(by_content, provenance, shards),
         sources[number] if 0 <= number < len(sources) else None,
-        pictures.of_row(by_content, image_model),
+        pictures.of_row(by_content, image_model) if draws else [],
     )
 
 

@@ -106,6 +106,8 @@ def test_finish_names_what_is_missing_and_may_be_repeated(planned, capsys):
     index = (folder / "index.json").read_bytes()
     assert run_json(capsys, "pack", "--output", folder, "--finish") == first
     assert (folder / "index.json").read_bytes() == index
+    assert main.run(["view", str(folder), "--output", str(folder.parent / "page.html")]) == 0
+    capsys.readouterr()
     assert run_json(capsys, "inspect", folder)["items"] == first["items"] == len(gm.PackedRows(folder))
 
 
