@@ -18,7 +18,7 @@ from gristmill._util.folder_lock import HOLDER, LOCK, locked
 from helpers import write_shard
 
 CALLS = ("flock", "sync_folder", "open_folder", "sync_file", "replace", "map_shared", "map", "count_names")
-FORMATS = ("npy", "megatron", "array_record")
+FORMATS = ("npy", "megatron", "array_record", "parquet")
 PARTS_BEFORE_THE_END = 2
 ENDED = os.fork()
 if not ENDED:

@@ -213,10 +213,10 @@ def pack(
     """Write packed rows into files.
 
     SHARDS are paths and globs, or a mixture file (.toml, .yaml), whose values options replace. `npy` gives arrays
-    [rows, fields, sequence_length] to map into memory, `array_record` one record a row, `megatron` pairs of .bin and
-    .idx with whole documents. index.json describes them. The same command resumes an interrupted run after its last
-    finished file; the result is that of an uninterrupted run. In a store, each file appears whole. All options from
-    --text-field on are the arguments of PackedDataset.
+    [rows, fields, sequence_length] to map into memory, `array_record` one record a row, `parquet` a column for each
+    field, `megatron` pairs of .bin and .idx with whole documents. index.json describes them. The same command resumes
+    an interrupted run after its last finished file; the result is that of an uninterrupted run. In a store, each file
+    appears whole. All options from --text-field on are the arguments of PackedDataset.
 
     \b
     Examples:

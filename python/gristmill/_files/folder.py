@@ -210,14 +210,14 @@ class Folder:
 
         Raises:
           DamagedError: a file of it is missing, truncated or damaged.
-          GristmillError: the system refuses to read a file of it.
+          GristmillError: the system refuses to read a file of it, or a library is not installed.
         """
         if wrong := self.wrong_size(part["files"]):
             raise DamagedError(wrong)
-        shape = (len(self.index["fields"]), self.index["sequence_length"])
-        path = self.part_path(number)
+        path, index = self.part_path(number), self.index
+        self._format.check()
         try:
-            items = self._format.read(path, self.index["dtype"], shape)
+            items = self._format.read(path, index["dtype"], index["fields"], index["sequence_length"])
         except PermissionError as error:
             raise GristmillError(f"cannot read {str(error.filename or path)!r}: {error.strerror}") from error
         except Exception as error:  # NumPy reads a header with Python's own tokenizer, which raises errors of its own

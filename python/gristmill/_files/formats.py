@@ -12,8 +12,8 @@ from typing import Any, Protocol, overload
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._files import megatron
-from gristmill._files.row_items import Documents, Items, Rows, Unit
+from gristmill._files import megatron, parquet
+from gristmill._files.row_items import Collector, Documents, Items, Rows
 from gristmill._util.atomic_files import DamagedError, unfinished
 from gristmill._util.local_files import MapMode, mapped
 
@@ -36,10 +36,10 @@ class Writer(Protocol):
 class NpyWriter:
     """One array [rows, fields, sequence_length], for `numpy.load(mmap_mode="r")`."""
 
-    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+    def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
         self.paths = [part.with_suffix(".npy")]
         self._dtype = np.dtype(dtype)
-        self._shape = shape
+        self._shape = len(fields), length
         self._rows = 0
         self._file = unfinished(self.paths[0]).open("wb")
         self._write_header()
@@ -67,8 +67,8 @@ class NpyWriter:
 class ArrayRecordWriter:
     """One record a row: the bytes of its fields, little-endian int32 [fields, sequence_length]."""
 
-    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
-        del shape
+    def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
+        del fields, length
         from array_record.python.array_record_module import ArrayRecordWriter as Library
 
         self.paths = [part.with_suffix(".array_record")]
@@ -97,9 +97,10 @@ def _as_os_errors() -> Iterator[None]:
         raise OSError(*error.args) from error
 
 
-def _read_npy(part: Path, dtype: str, shape: Sequence[int]) -> Items:
+def _read_npy(part: Path, dtype: str, fields: Sequence[str], length: int) -> Items:
     rows = mapped(lambda mode: _load_npy(part.with_suffix(".npy"), mode))
-    if (rows.dtype.str, rows.shape[1:]) != (dtype, tuple(shape)):
+    shape = (len(fields), length)
+    if (rows.dtype.str, rows.shape[1:]) != (dtype, shape):
         raise ValueError(f"expected items {list(shape)} of {dtype}, found {list(rows.shape[1:])} of {rows.dtype.str}")
     return rows
 
@@ -123,10 +124,10 @@ def _load_npy(path: Path, mode: MapMode) -> npt.NDArray[Any]:
 class ArrayRecords(Sequence[npt.NDArray[Any]]):
     """The rows of a part, read on access: a part may be larger than the memory."""
 
-    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
+    def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
         from array_record.python.array_record_module import ArrayRecordReader
 
-        self._dtype, self._shape = dtype, shape
+        self._dtype, self._shape = dtype, (len(fields), length)
         self._library = ArrayRecordReader(str(part.with_suffix(".array_record")))
 
     def __len__(self) -> int:
@@ -152,8 +153,8 @@ class ArrayRecords(Sequence[npt.NDArray[Any]]):
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
 
 
-def _read_megatron(part: Path, dtype: str, shape: Sequence[int]) -> Items:
-    del shape
+def _read_megatron(part: Path, dtype: str, fields: Sequence[str], length: int) -> Items:
+    del fields, length
     found = megatron.read(part.with_suffix(".idx"))
     if found.dtype != dtype:
         raise ValueError(f"expected ids of {dtype}, found {found.dtype.str}")
@@ -168,20 +169,24 @@ class Format:
 
     Attributes:
       suffixes: of the files of a part.
-      unit: makes the unit that turns batches into items, from the name of a field that is 0 on padding, the names of
-        those to write, the number of lanes, and the rank of each source by its name.
-      writer: makes the writer of a part, from its path without suffix, the dtype, and the shape of an item.
+      collector: makes the collector that turns batches into items, from the name of a field that is 0 on padding, the
+        names of those to write, the number of lanes, and the rank of each source by its name.
+      writer: makes the writer of a part, from its path without suffix, the dtype of ids, the names of the fields, and
+        the length of a row.
       read: reads the items of a part, from the same.
+      check: raises MissingExtraError if a library is not installed.
     """
 
     suffixes: tuple[str, ...]
-    unit: Callable[[str, Sequence[str], int, Sequence[int]], Unit]
-    writer: Callable[[Path, str, Sequence[int]], Writer]
-    read: Callable[[Path, str, Sequence[int]], Items]
+    collector: Callable[[str, Sequence[str], int, Sequence[int]], Collector]
+    writer: Callable[[Path, str, Sequence[str], int], Writer]
+    read: Callable[[Path, str, Sequence[str], int], Items]
+    check: Callable[[], Any] = lambda: None
 
 
 FORMATS = {
     "npy": Format((".npy",), Rows, NpyWriter, _read_npy),
     "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron),
     "array_record": Format((".array_record",), Rows, ArrayRecordWriter, ArrayRecords),
+    "parquet": Format((".parquet",), Rows, parquet.Writer, parquet.Rows, parquet.libraries),
 }

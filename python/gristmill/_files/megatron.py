@@ -46,8 +46,8 @@ def dtype_for(encoder: "Encoder") -> str:
 class Writer:
     """A pair of files."""
 
-    def __init__(self, part: Path, dtype: str, shape: Sequence[int]) -> None:
-        del shape
+    def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
+        del fields, length
         # The index last: a pair with an index is complete.
         self.paths = [part.with_suffix(".bin"), part.with_suffix(".idx")]
         self._dtype = dtype

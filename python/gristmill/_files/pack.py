@@ -14,7 +14,7 @@ from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder
-from gristmill._files.row_items import Unit
+from gristmill._files.row_items import Collector
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._shards.stores import StorageOptions, is_remote
@@ -109,7 +109,12 @@ def packing_of(
     fields: Sequence[str],
     steps: int | None,
 ) -> Packing:
-    """What the index says of the packing of a dataset; the arguments are those of `pack`."""
+    """What the index says of the packing of a dataset; the arguments are those of `pack`.
+
+    Raises:
+      MissingExtraError: the format needs a library that is not installed.
+    """
+    FORMATS[file_format].check()
     described = {
         "format": file_format,
         **make_index(dataset, file_format, fields),
@@ -156,16 +161,18 @@ def make_folder(path: Path) -> None:
         path.mkdir(parents=True, exist_ok=True)
 
 
-def make_unit(dataset: PackedDataset, index: Index) -> Unit:
-    """The unit that turns the dataset's batches into the items of its files."""
+def make_collector(dataset: PackedDataset, index: Index) -> Collector:
+    """The collector that turns the dataset's batches into the items of its files."""
     spec = spec_of(dataset)
     names = list(dataset.sources) or [""]
     ranks = [sorted(names).index(name) for name in names]
-    return FORMATS[index["format"]].unit(mark_field(spec.fields), index["fields"], len(spec.running.own_lanes), ranks)
+    return FORMATS[index["format"]].collector(
+        mark_field(spec.fields), index["fields"], len(spec.running.own_lanes), ranks
+    )
 
 
 def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
-    """The spec of the batches that `make_unit` takes: documents are told apart by their sources."""
+    """The spec of the batches that `make_collector` takes: documents are told apart by their sources."""
     spec = spec_of(dataset)
     return spec.with_running(source_arrays=file_format == "megatron" and spec.mixing is not None)
 
@@ -190,8 +197,8 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     }
 
 
-def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetIterator, unit: Unit) -> None:
-    """Restores an iterator and a unit to the end of the last of some parts.
+def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetIterator, collector: Collector) -> None:
+    """Restores an iterator and a collector to the end of the last of some parts.
 
     Raises:
       DamagedError: the note of that part does not match them, or the parts.
@@ -200,7 +207,7 @@ def resume_after(folder: Folder, parts: list[Part], iterator: PackedDatasetItera
     note = folder.note(number)
     try:
         iterator.set_state(note["state"])
-        unit.set_pending(note["pending"])
+        collector.set_pending(note["pending"])
     except GristmillError as error:
         raise folder.damaged_note(number, str(error)) from None
     counts = iterator.stats()
@@ -219,12 +226,12 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
       The counts of the stream, including those after the last row.
     """
     number = len(parts)
-    unit = make_unit(dataset, folder.index)
+    collector = make_collector(dataset, folder.index)
     part: _Part | None = None
     spec = packing_spec(dataset, folder.index["format"])
     with PackedDatasetIterator(spec) as iterator, _progress(dataset, folder.index) as shown:
         if number:
-            resume_after(folder, parts, iterator, unit)
+            resume_after(folder, parts, iterator, collector)
         before = iterator.stats()
         shown.begin(before["tokens"])
         batches = first_steps(iterator, folder.index, parts)
@@ -233,7 +240,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
                 batch = next(batches, None)
                 if batch is not None:
                     part = part or _Part(folder, number)
-                    part.write(unit.take(batch), unit.rows)
+                    part.write(collector.take(batch), collector.rows)
                     shown.show_position(iterator)
                     # No file is empty: it could not be mapped into memory.
                     if part.rows < folder.index["rows_per_file"] or not part.items:
@@ -241,7 +248,7 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
                 if part is not None:
                     whole, part = part, None
                     stats = iterator.stats()
-                    parts.append(whole.finish(counts_of(stats, before), iterator.get_state(), unit.pending()))
+                    parts.append(whole.finish(counts_of(stats, before), iterator.get_state(), collector.pending()))
                     number, before = number + 1, stats
                 if batch is None:
                     return counts_of(iterator.stats())
@@ -273,7 +280,7 @@ class _Part:
         self._number = number
         index = folder.index
         self._writer = FORMATS[index["format"]].writer(
-            folder.part_path(number), index["dtype"], (len(index["fields"]), index["sequence_length"])
+            folder.part_path(number), index["dtype"], index["fields"], index["sequence_length"]
         )
         self._batches = self.items = self.rows = 0
 

@@ -27,7 +27,7 @@ def pack(
     dataset: PackedDataset,
     folder: "str | PathLike[str]",
     *,
-    format: Literal["npy", "array_record", "megatron"] = "npy",  # noqa: A002 - as on the command line
+    format: Literal["npy", "array_record", "megatron", "parquet"] = "npy",  # noqa: A002 - as on the command line
     rows_per_file: int = 65536,
     fields: Sequence[str] = (),
     steps: int | None = None,
@@ -45,8 +45,8 @@ def pack(
       dataset: what to pack, with a `batch_size` and an end, unless `steps` says it. Those of `shard_index=` pack the
         rows of their lanes.
       folder: the folder to write, or the URL of one in a store. It is made if it is not there.
-      format: `"npy"`, arrays int32 `[rows, fields, sequence_length]`; `"array_record"`, a record for each row; or
-        `"megatron"`, pairs of `.bin` and `.idx` with whole documents.
+      format: `"npy"`, arrays int32 `[rows, fields, sequence_length]`; `"array_record"`, a record for each row;
+        `"parquet"`, a column for each field; or `"megatron"`, pairs of `.bin` and `.idx` with whole documents.
       rows_per_file: rows after which a new file begins.
       fields: the fields of rows to write, such as `["inputs", "inputs_segmentation"]`; none: all.
       steps: how many steps (global batches) to pack; None: all.
@@ -64,7 +64,7 @@ def pack(
     Raises:
       ArgumentError: a value is not allowed, or the dataset never ends.
       ArgumentTypeError: a value is of the wrong type.
-      MissingExtraError: Ray is not installed.
+      MissingExtraError: Ray is not installed, or pyarrow for `"parquet"`.
       GristmillError: some units failed, and the others are complete; or the folder holds something else or cannot be
         written, or a shard has an error. Finished files stay.
     """

@@ -26,7 +26,7 @@ _NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
 _PENDING = "<i4"
 
 
-class Unit(Protocol):
+class Collector(Protocol):
     """Turns batches into items.
 
     Attributes:

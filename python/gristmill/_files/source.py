@@ -1,7 +1,8 @@
 """The source of packed rows, as `index.json` describes it: the dataset's shards, or its mixture."""
 
 from collections.abc import Mapping, Sequence
-from typing import Any
+from pathlib import Path
+from typing import Any, Literal
 
 from gristmill._dataset.packed import PackedDataset
 from gristmill._files.schema import Source
@@ -20,25 +21,42 @@ def sizes_of(dataset: PackedDataset) -> dict[str, int]:
     return {path: size for source in sources for path, size in sizes_by_path(source.manifest).items()}
 
 
-def dataset_of(source: Source, **other: Any) -> PackedDataset:
-    """The dataset of a source. Local shards that are of no mixture are taken as they were, and not listed again.
+def dataset_of(
+    source: Source,
+    *,
+    shards: "list[str] | Mixture | None" = None,
+    tokenizer: Path | None = None,
+    engine: Literal["auto", "reference"] = "auto",
+    **other: Any,
+) -> PackedDataset:
+    """The dataset of a source.
 
     Args:
       source: the source.
+      shards: the first argument of the dataset, see `shards_of`. None: as they were; local ones that are of no mixture
+        are then not listed again.
+      tokenizer: the path of the tokenizer, if it has moved.
+      engine: of the encoder.
       other: arguments in place of the source's.
 
     Raises:
       GristmillError: see `PackedDataset` and `Encoder.from_file`.
     """
     special = source["special_tokens_in_text"]
-    encoder = Encoder.from_file(source["tokenizer"], config="ignore", special_tokens_in_text=special)
+    encoder = Encoder.from_file(
+        tokenizer or source["tokenizer"], config="ignore", engine=engine, special_tokens_in_text=special
+    )
     arguments = {**source["arguments"], **other}
     if words := arguments.get("sample"):
         arguments["sample"] = named.make(words)
+    found = _shards_as_they_were(source) if shards is None else shards
+    return PackedDataset(found, tokenizer=encoder, **arguments)
+
+
+def _shards_as_they_were(source: Source) -> list[str] | Mixture | Manifest:
     sizes = source["sizes"]
     is_listed = "mixture" in source or any(map(is_remote, source["shards"]))
-    shards = shards_of(source, (), {}) if is_listed else Manifest(tuple(sizes), tuple(sizes.values()))
-    return PackedDataset(shards, tokenizer=encoder, **arguments)
+    return shards_of(source, (), {}) if is_listed else Manifest(tuple(sizes), tuple(sizes.values()))
 
 
 def without_storage_options(described: Mapping[str, Any]) -> dict[str, Any]:

@@ -175,7 +175,7 @@ def pack_unit(path: Path, number: int, folder: Path | None = None, *, threads: i
     """
     plan = read_plan(path)
     source, folder = plan["packing"]["source"], folder or unit_path(path, number)
-    own = {"threads": threads, "shard_index": _checked(plan, number), "shard_count": plan["units"]}
+    own: dict[str, Any] = {"threads": threads, "shard_index": _checked(plan, number), "shard_count": plan["units"]}
     make_folder(folder)  # for its quarantine file
     return _pack_unit(dataset_of(source, **own, **_quarantine(folder, source)), path, plan, number, folder)
 

@@ -11,16 +11,14 @@ from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import units
 from gristmill._files.folder import INDEX, Folder, damaged_index
-from gristmill._files.pack import counts_of, first_steps, make_index, make_unit, packing_spec, resume_after
-from gristmill._files.row_items import Unit
+from gristmill._files.pack import counts_of, first_steps, make_collector, make_index, packing_spec, resume_after
+from gristmill._files.row_items import Collector
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
-from gristmill._files.source import shards_of, sizes_of
-from gristmill._sample import named
+from gristmill._files.source import dataset_of, shards_of, sizes_of
 from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
 from gristmill._state import states
-from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted
@@ -118,15 +116,9 @@ def _source_dataset(
         other |= policy
     if drop is not None:
         other["drop"] = drop
-    special = source["special_tokens_in_text"]
     try:
-        encoder = Encoder.from_file(
-            tokenizer or source["tokenizer"], config="ignore", engine="reference", special_tokens_in_text=special
-        )
-        if words := source["arguments"].get("sample"):
-            other["sample"] = named.make(words)
         found = shards_of(source, shards, policy)
-        return PackedDataset(found, tokenizer=encoder, **{**source["arguments"], **other})
+        return dataset_of(source, shards=found, tokenizer=tokenizer, engine="reference", **other)
     except (MissingShardError, MissingTokenizerError) as error:
         raise type(error)(f"{error}; if they have moved, pass --shards and --tokenizer") from error
     except (ArgumentError, ArgumentTypeError) as error:
@@ -173,10 +165,10 @@ def _first_difference(
     total = sum(parts[number]["batches"] for number in chosen)
     spec = packing_spec(dataset, folder.index["format"])
     with PackedDatasetIterator(spec) as iterator, Progress("verifying", total, " batches") as progress:
-        unit = make_unit(dataset, folder.index)
+        collector = make_collector(dataset, folder.index)
         if only:
-            resume_after(folder, parts[:only], iterator, unit)
-        comparison = _Comparison(folder, dataset, iterator, unit, progress, parts[: only or 0])
+            resume_after(folder, parts[:only], iterator, collector)
+        comparison = _Comparison(folder, dataset, iterator, collector, progress, parts[: only or 0])
         for number in chosen:
             files = {"files": list(parts[number]["files"])}
             try:
@@ -209,14 +201,14 @@ class _Comparison:
         folder: Folder,
         dataset: PackedDataset,
         iterator: PackedDatasetIterator,
-        unit: Unit,
+        collector: Collector,
         progress: Progress,
         before: Sequence[Part],
     ) -> None:
         self._folder = folder
         self._dataset = dataset
         self._iterator = iterator
-        self._unit = unit
+        self._collector = collector
         self._progress = progress
         self._rest = first_steps(iterator, folder.index, before)
         self._batches = 0
@@ -240,12 +232,12 @@ class _Comparison:
             if batch is None:
                 break
             self._batches += 1
-            expected = self._unit.take(batch)
+            expected = self._collector.take(batch)
             for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
                 if not np.array_equal(got, wanted):
                     return {"item": given + item, **self._describe_item(batch, item, got, wanted)}
             given += len(expected)
-            rows += self._unit.rows
+            rows += self._collector.rows
         if given != len(packed):
             return {"what": f"the file holds {counted(len(packed), 'item')}, but the source has {given:,} there"}
         if rows < self._folder.index["rows_per_file"] and not self.is_at_end():
@@ -256,13 +248,13 @@ class _Comparison:
         # The note is of this stream, but its error policy and its release may differ.
         of_note = {name: note["state"][name] for name in ("fingerprint", "ids")}
         state = {**self._iterator.get_state(), **of_note}
-        if (note["state"], note["pending"]) != (state, self._unit.pending()):
+        if (note["state"], note["pending"]) != (state, self._collector.pending()):
             raise self._folder.damaged_note(number, "its state is not that of the source after the part")
         return None
 
     def _describe_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
         """Where an item that ends in a batch differs, and the record that the token comes from."""
-        row, last = self._unit.ends[item]
+        row, last = self._collector.ends[item]
         found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
         at = found.get("index", 0)
         first = first_token(batch[mark_field(spec_of(self._dataset).fields)][row])

@@ -9,6 +9,7 @@ import re
 import shutil
 import signal
 import stat
+import sys
 import weakref
 from pathlib import Path
 
@@ -21,7 +22,7 @@ import gristmill as gm
 from command_line import checked, shard_of
 from gristmill._cli import main
 from gristmill._dataset.stream import Stream
-from gristmill._files import megatron
+from gristmill._files import megatron, parquet
 from gristmill._files import pack as pack_module
 from gristmill._files.folder import Folder
 from gristmill._files.row_items import Documents
@@ -115,6 +116,71 @@ def test_array_records_hold_the_same_rows(tmp_path, pack):
         np.testing.assert_array_equal(np.frombuffer(source[number], "<i4").reshape(6, 128), rows[number])
 
 
+def test_parquet_files_hold_the_same_rows(tmp_path, pack):
+    import datasets
+
+    pack(tmp_path / "npy")
+    pack(tmp_path / "packed", "--format", "parquet")
+    files = sorted(map(str, (tmp_path / "packed").glob("*.parquet")))
+    rows = np.concatenate([np.load(path) for path in sorted((tmp_path / "npy").glob("*.npy"))])
+    fields = gm.PackedRows(tmp_path / "npy").fields
+    table = pq.read_table(files)
+    assert tuple(table.column_names) == fields
+    loaded = datasets.load_dataset("parquet", data_files=files, split="train", cache_dir=str(tmp_path / "cache"))
+    loaded = loaded.with_format("numpy")
+    assert (len(table), len(loaded)) == (len(rows), len(rows))
+    for number, name in enumerate(fields):
+        assert str(table.schema.field(name).type) == "fixed_size_list<element: int32 not null>[128]"
+        np.testing.assert_array_equal(table.column(name).to_pylist(), rows[:, number])
+        np.testing.assert_array_equal(loaded[name], rows[:, number])
+
+
+def test_row_groups_of_parquet_files_are_bounded(tmp_path, pack, monkeypatch):
+
+    pack(tmp_path / "whole", "--format", "parquet")
+    monkeypatch.setattr(parquet, "_GROUP_BYTES", 3 * 6 * 128 * 4 + 1)
+    pack(tmp_path / "packed", "--format", "parquet")
+    pack(tmp_path / "again", "--format", "parquet", "--threads", "1")
+    for path in (tmp_path / "packed").glob("*.parquet"):
+        found = pq.read_metadata(path)
+        groups = [found.row_group(group).num_rows for group in range(found.num_row_groups)]
+        assert groups == [3] * (found.num_rows // 3) + [found.num_rows % 3] * (found.num_rows % 3 > 0)
+        assert found.row_group(0).column(0).compression == "ZSTD"
+        assert path.read_bytes() == (tmp_path / "again" / path.name).read_bytes()
+    rows, whole = gm.PackedRows(tmp_path / "packed"), gm.PackedRows(tmp_path / "whole")
+    for number in np.random.default_rng(1).permutation(len(whole)):
+        for name in whole.fields:
+            np.testing.assert_array_equal(rows[number][name], whole[number][name])
+
+
+def test_parquet_without_pyarrow_names_the_extra(tmp_path, packing, pack, monkeypatch, capsys):
+    pack(tmp_path / "packed", "--format", "parquet")
+    monkeypatch.setitem(sys.modules, "pyarrow", None)
+    for arguments in (packing(tmp_path / "other", "--format", "parquet"), ("verify", tmp_path / "packed")):
+        code, said = checked(capsys, *arguments)
+        assert (code, "pip install 'gristmill[parquet]'" in said) == (1, True)
+    assert not (tmp_path / "other").exists()
+    with pytest.raises(gm.MissingExtraError, match="needs pyarrow"):
+        gm.PackedRows(tmp_path / "packed")[0]
+
+
+def test_parquet_of_other_columns_is_a_difference(tmp_path, pack, capsys):
+    pack(tmp_path / "all", "--format", "parquet")
+    pack(tmp_path / "some", "--format", "parquet", "--field", "inputs")
+    note = tmp_path / "all/part-00001.json"
+    content = (tmp_path / "some/part-00001.parquet").read_bytes()
+    (tmp_path / "all/part-00001.parquet").write_bytes(content)
+    noted = json.loads(note.read_text())
+    noted["files"]["part-00001.parquet"] = len(content)
+    note.write_text(json.dumps(noted))
+    index = tmp_path / "all/index.json"
+    listed = json.loads(index.read_text())
+    listed["parts"][1]["files"] = noted["files"]
+    index.write_text(json.dumps(listed))
+    code, found = checked(capsys, "verify", tmp_path / "all", "--part", 1)
+    assert (code, "expected columns inputs, inputs_" in found["difference"]["what"]) == (3, True)
+
+
 def test_started_document_does_not_keep_its_batch_alive():
     unit = Documents("inputs_segmentation", ["inputs"], lanes=2)
     ones = np.ones((2, 8), np.int32)
@@ -156,7 +222,7 @@ def test_megatron_dtype_fits_the_largest_id(tmp_path, pack, tokenizer_json, id_o
 
 
 def test_megatron_writer_refuses_ids_that_do_not_fit(tmp_path):
-    writer = megatron.Writer(tmp_path / "part", "<u2", ())
+    writer = megatron.Writer(tmp_path / "part", "<u2", ["inputs"], 128)
     with pytest.raises(gm.GristmillError, match="the id 65536 does not fit into uint16"):
         writer.write([np.array([1, 2**16], np.int32)])
     writer.close()
@@ -192,7 +258,7 @@ class KilledError(BaseException):
 
 
 @pytest.mark.slow
-@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record", "parquet"])
 @pytest.mark.parametrize("moment", ["before", "after"])
 def test_pack_resumes_after_a_kill_at_any_file(tmp_path, pack, packing, file_format, moment, monkeypatch):
     """Each run is killed before or after the next file is renamed, until the folder is complete."""

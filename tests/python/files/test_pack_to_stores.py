@@ -46,6 +46,13 @@ def test_files_are_those_of_a_local_folder(local, packing, capsys, scheme):
         assert again["parts_of_earlier_runs"] == again["parts"] == found["parts"]
 
 
+def test_parquet_files_are_those_of_a_local_folder(tmp_path, pack, packing, capsys):
+    pack(tmp_path, "--format", "parquet")
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED, "--format", "parquet"), *storage(server))
+        assert files_of(server) == {path.name: path.read_bytes() for path in tmp_path.glob("[!.]*")}
+
+
 @pytest.mark.parametrize("published", range(0, 9, 2))
 def test_interrupted_run_goes_on(local, packing, capsys, monkeypatch, published):
     """Killed before or after any file: those that are there are whole, and none is written twice."""

@@ -22,7 +22,7 @@ def npy_rows(folder):
     return np.concatenate([np.load(path) for path in sorted(folder.glob("*.npy"))])
 
 
-@pytest.mark.parametrize("file_format", ["npy", "array_record"])
+@pytest.mark.parametrize("file_format", ["npy", "array_record", "parquet"])
 def test_rows_are_those_of_the_files_in_order(tmp_path, pack, file_format):
     pack(tmp_path / "npy")
     expected = npy_rows(tmp_path / "npy")
@@ -142,7 +142,7 @@ def test_folders_of_other_rows_are_refused(tmp_path, pack, option, name):
         gm.PackedRows([tmp_path / "a", tmp_path / "b"])
 
 
-@pytest.mark.parametrize("file_format", ["npy", "array_record", "megatron"])
+@pytest.mark.parametrize("file_format", ["npy", "array_record", "megatron", "parquet"])
 def test_damaged_part_is_named_when_it_is_read(tmp_path, pack, file_format):
     pack(tmp_path, "--format", file_format)
     rows = gm.PackedRows(tmp_path)

@@ -231,7 +231,7 @@ def test_wrong_usage_is_named(planned, shards, tokenizer_file, tmp_path, capsys)
     assert "units is missing or has the wrong type" in says("pack", "--output", folder, "--unit", 0, code=1)
 
 
-@pytest.mark.parametrize("file_format", ["npy", "array_record", "megatron"])
+@pytest.mark.parametrize("file_format", ["npy", "array_record", "megatron", "parquet"])
 def test_python_packs_as_the_command_line(file_format, pack, tmp_path, shards, tokenizer_file):
     pack(tmp_path / "one", "--format", file_format)
     dataset = gm.PackedDataset(shards, tokenizer=tokenizer_file.parent, batch_size=16, **TEXT)

@@ -359,7 +359,7 @@ def test_megatron_index_with_impossible_numbers_is_damaged(tmp_path, pack, capsy
     assert (says or "part-00001.idx is not a Megatron index, or is damaged") in result["difference"]["what"]
 
 
-@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record"])
+@pytest.mark.parametrize("file_format", ["npy", "megatron", "array_record", "parquet"])
 def test_verify_finds_packed_files_equal_to_their_source(tmp_path, pack, capsys, file_format):
     found = pack(tmp_path, "--format", file_format, "--seed", 5)
     code, result = checked(capsys, "verify", tmp_path)
@@ -528,7 +528,12 @@ def test_state_of_another_part_is_a_difference(tmp_path, pack, packing, capsys):
 # ArrayRecord has redundant blocks beside its records: damage there is harmless.
 @pytest.mark.parametrize(
     ("suffix", "file_format", "shares"),
-    [(".npy", "npy", (0, 0.5, 1)), (".idx", "megatron", (0, 0.2, 0.5, 1)), (".array_record", "array_record", (0.5,))],
+    [
+        (".npy", "npy", (0, 0.5, 1)),
+        (".idx", "megatron", (0, 0.2, 0.5, 1)),
+        (".array_record", "array_record", (0.5,)),
+        (".parquet", "parquet", (0, 0.2, 0.5, 1)),
+    ],
 )
 def test_verify_reports_a_file_with_overwritten_bytes(tmp_path, pack, capsys, suffix, file_format, shares):
     pack(tmp_path, "--format", file_format)
@@ -547,9 +552,9 @@ def test_verify_reports_a_file_with_overwritten_bytes(tmp_path, pack, capsys, su
 def test_verify_uses_the_reference_engine(tmp_path, pack, capsys, monkeypatch):
     pack(tmp_path)
     engines = []
-    made = pack_module.make_unit
+    made = pack_module.make_collector
     monkeypatch.setattr(
-        "gristmill._files.verify.make_unit",
+        "gristmill._files.verify.make_collector",
         lambda dataset, index: engines.append(dataset.encoder.engine) or made(dataset, index),
     )
     assert checked(capsys, "verify", tmp_path)[0] == 0
