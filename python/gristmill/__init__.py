@@ -37,11 +37,13 @@ from gristmill.errors import (
 )
 
 if TYPE_CHECKING:
+    from gristmill._dataset.cu_seqlens import cu_seqlens
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
     from gristmill._files.packed_rows import PackedRows
     from gristmill._files.packing import pack
     from gristmill._jax.checkpoint import CheckpointHandler, CheckpointRestore, CheckpointSave
+    from gristmill._jax.expand import expand
     from gristmill._jax.global_batches import GlobalBatches, global_batches
     from gristmill._jax.replicas import check_replicas
     from gristmill._prompts.dataset import PromptDataset
@@ -87,7 +89,9 @@ __all__ = [
     "__version__",
     "build_info",
     "check_replicas",
+    "cu_seqlens",
     "decode_image",
+    "expand",
     "filters",
     "global_batches",
     "image_size",
@@ -100,18 +104,25 @@ _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
     "PackedRows": "_files.packed_rows",
+    "cu_seqlens": "_dataset.cu_seqlens",
     "pack": "_files.packing",
     "PromptDataset": "_prompts.dataset",
     "PromptIterator": "_prompts.iterator",
     "GlobalBatches": "_jax.global_batches",
     "global_batches": "_jax.global_batches",
     "check_replicas": "_jax.replicas",
+    "expand": "_jax.expand",
     "CheckpointHandler": "_jax.checkpoint",
     "CheckpointRestore": "_jax.checkpoint",
     "CheckpointSave": "_jax.checkpoint",
 }
 # Libraries that these modules need and gristmill itself does not.
-_OPTIONAL = {"_jax.global_batches": "jax", "_jax.replicas": "jax", "_jax.checkpoint": "orbax"}
+_OPTIONAL = {
+    "_jax.expand": "jax",
+    "_jax.global_batches": "jax",
+    "_jax.replicas": "jax",
+    "_jax.checkpoint": "orbax",
+}
 
 
 def __getattr__(name: str) -> Any:

@@ -91,6 +91,7 @@ def inflate(path: str, size: int) -> int: ...
 def layout_fields(
     layout: str,
     sequence_length: int,
+    max_segments: int,
     provenance_entries: int,
     has_mask: bool = False,
     source_arrays: bool = False,

@@ -167,7 +167,7 @@ mod tests {
     use crate::spec::Layout;
 
     fn schema(rows: usize, length: usize, provenance: usize) -> Arc<BatchSchema> {
-        Arc::new(BatchSchema::new(rows, Layout::Grain.fields(length, false, provenance)))
+        Arc::new(BatchSchema::new(rows, Layout::Grain.fields(length, 1, false, provenance)))
     }
 
     #[test]

@@ -35,6 +35,16 @@ const HF: &[Entry] = &[
     ("labels", DType::Int32, Content::Label, IGNORED_LABEL),
 ];
 
+const VARLEN: &[Entry] = &[
+    ("tokens", DType::Int32, Content::Token, 0),
+    ("seq_lens", DType::Int32, Content::SegmentLength, 0),
+    ("next_token", DType::Int32, Content::NextToken, NO_TOKEN),
+    ("targets_loss_mask", DType::Uint8, Content::TargetMask, 0),
+];
+
+/// The number that stands for no token: 0 is an id.
+pub const NO_TOKEN: i32 = -1;
+
 /// The number of a row's source where the row is nothing but padding.
 const NO_SOURCE: i32 = -1;
 
@@ -47,20 +57,30 @@ pub fn source_fields() -> [Field; 2] {
 }
 
 impl Layout {
-    /// The fields of rows of `length` tokens.
+    /// The fields of rows of `length` tokens in at most `segments` segments.
     ///
     /// `has_mask` says whether samples tell which of their tokens are trained on: fields that hold nothing else are
     /// left out without. `provenance` is the number of its entries in a row; 0 for none.
-    pub fn fields(self, length: usize, has_mask: bool, provenance: usize) -> Vec<Field> {
+    pub fn fields(self, length: usize, segments: usize, has_mask: bool, provenance: usize) -> Vec<Field> {
         let table = match self {
             Self::MaxText => MAXTEXT,
             Self::Grain => GRAIN,
             Self::Hf => HF,
+            Self::Varlen => VARLEN,
         };
         let mut fields: Vec<Field> = table
             .iter()
-            .filter(|(_, _, content, _)| has_mask || *content != Content::Trained)
-            .map(|&(name, dtype, content, padding)| Field::new(name, dtype, vec![length], content, padding))
+            .filter(|(_, _, content, _)| {
+                has_mask || !matches!(content, Content::Trained | Content::TargetMask)
+            })
+            .map(|&(name, dtype, content, padding)| {
+                let row_shape = match content {
+                    Content::SegmentLength => vec![segments],
+                    Content::NextToken => vec![],
+                    _ => vec![length],
+                };
+                Field::new(name, dtype, row_shape, content, padding)
+            })
             .collect();
         if provenance > 0 {
             let row_shape = vec![provenance, PROVENANCE_WIDTH];

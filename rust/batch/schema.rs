@@ -117,6 +117,12 @@ pub enum Content {
     Label,
     /// 1 for each token that is trained on.
     Trained,
+    /// 1 for each token whose target is trained on.
+    TargetMask,
+    /// The number of tokens of each segment, and zeros behind the last.
+    SegmentLength,
+    /// The id that follows the row's last token in its document, which goes on in a later row.
+    NextToken,
     /// For each run of tokens that are consecutive in their document: shard, record, offset, length.
     Provenance,
     /// The number of the row's source.
@@ -141,7 +147,11 @@ pub enum Content {
 impl Content {
     /// Whether a row has one element for each of its tokens, and padding where it has none.
     pub fn is_per_token(self) -> bool {
-        !matches!(self, Self::Provenance | Self::Source | Self::Weight) && !self.is_per_image()
+        let is_of_row = matches!(
+            self,
+            Self::Provenance | Self::Source | Self::Weight | Self::SegmentLength | Self::NextToken
+        );
+        !is_of_row && !self.is_per_image()
     }
 
     /// Whether a row has some elements for each of its images, and padding after them.
@@ -163,6 +173,9 @@ impl Content {
             Self::TargetSegment => "target_segment",
             Self::Label => "label",
             Self::Trained => "trained",
+            Self::TargetMask => "target_mask",
+            Self::SegmentLength => "segment_length",
+            Self::NextToken => "next_token",
             Self::Provenance => "provenance",
             Self::Source => "source",
             Self::Weight => "weight",

@@ -7,6 +7,9 @@
 //! TargetSegment        0 1 1 1                    the target of a is not trained on
 //! Label                - - c d                    a has nothing before it, b is not trained on
 //! Trained              1 0 1 1
+//! TargetMask           0 1 1 1
+//! SegmentLength        4 0 0
+//! NextToken            e
 //! ```
 
 use std::ops::Range;
@@ -63,6 +66,9 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::TargetSegment => write_target_numbers,
         Content::Label => write_labels,
         Content::Trained => write_trained,
+        Content::TargetMask => write_target_mask,
+        Content::SegmentLength => write_length,
+        Content::NextToken => write_next_token,
         Content::Provenance => write_provenance,
         Content::RotaryPosition => write_rotary_positions,
         Content::ImageMask => write_image_masks,
@@ -127,7 +133,9 @@ pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
 
 /// Takes the tokens of a range of a row out of those that are trained on.
 pub(super) fn untrain(row: &mut RowMut, range: &Range<usize>) {
-    let is_mask = |content| matches!(content, Content::TargetSegment | Content::Label | Content::Trained);
+    let is_mask = |content| {
+        matches!(content, Content::TargetSegment | Content::TargetMask | Content::Label | Content::Trained)
+    };
     for field in row.fields().filter(|field| is_mask(field.content)) {
         let padding = field.padding;
         with_element_type!(field.dtype, E => fill(&mut field.elements::<E>()[range.clone()], padding));
@@ -167,8 +175,16 @@ fn write_targets<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
 }
 
 fn write_target_numbers<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    mark_targets(row, segment, E::from_i32(segment.number), padding);
+}
+
+fn write_target_mask<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    mark_targets(row, segment, E::from_i32(1), padding);
+}
+
+/// Writes `number` for each token whose target is trained on.
+fn mark_targets<E: Element>(row: &mut [E], segment: &Segment, number: E, padding: E) {
     let Some((last, targets)) = segment.elements(row).split_last_mut() else { return };
-    let number = E::from_i32(segment.number);
     targets.fill(number);
     if let Some(trained) = segment.tokens.trained {
         blank_untrained(targets, &trained[1..], padding);
@@ -195,6 +211,20 @@ fn write_trained<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
     if let Some(trained) = segment.tokens.trained {
         blank_untrained(elements, trained, padding);
     }
+}
+
+/// Writes the segment's length, and with the row's first segment the zeros behind the last.
+fn write_length<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    if segment.number == 1 {
+        row.fill(padding);
+    }
+    // With the tokens before a cut, if there is one.
+    row[segment.number as usize - 1] = E::from_i32((segment.position + segment.tokens.len()) as i32);
+}
+
+/// Writes what follows the segment: only behind the row's last one does its document continue.
+fn write_next_token<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    row[0] = segment.next.map_or(padding, |next| E::from_i32(next.id as i32));
 }
 
 /// Writes the segment's entry if the row has room for it. Entries without room show in the lengths, which then do not

@@ -145,7 +145,8 @@ impl Pipeline {
         let mixture = Arc::new(mixture.into());
         let spec = mixture.rows();
         let rows = host.lanes.len() * spec.rows_per_lane;
-        let mut fields = spec.layout.fields(spec.sequence_length, mixture.has_mask(), host.provenance);
+        let (length, segments) = (spec.sequence_length, spec.most_segments());
+        let mut fields = spec.layout.fields(length, segments, mixture.has_mask(), host.provenance);
         if host.names_sources && mixture.mixing.is_some() {
             fields.extend(source_fields());
         }

@@ -22,8 +22,8 @@ pub const TRUNCATIONS: [(&str, Truncation); 6] = [
     ("split", Truncation::Split),
     ("drop", Truncation::Drop),
 ];
-pub const LAYOUTS: [(&str, Layout); 3] =
-    [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf)];
+pub const LAYOUTS: [(&str, Layout); 4] =
+    [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf), ("varlen", Layout::Varlen)];
 pub const ON_ERRORS: [(&str, MakeOnError); 2] =
     [("raise", |_| OnError::Raise), ("quarantine", |max_error_rate| OnError::Quarantine { max_error_rate })];
 

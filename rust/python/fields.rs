@@ -38,20 +38,21 @@ impl Field {
     }
 }
 
-/// The fields of a layout, in the order of a batch's arrays. `has_mask`: of samples that say which of their tokens are
+/// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row. `has_mask`: of samples that say which of their tokens are
 /// trained on. `source_arrays`: with those that say which source a row is of. `images`: with those of images.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, provenance_entries, has_mask=false, source_arrays=false, images=None))]
+#[pyo3(signature = (layout, sequence_length, max_segments, provenance_entries, has_mask=false, source_arrays=false, images=None))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
+    max_segments: usize,
     provenance_entries: usize,
     has_mask: bool,
     source_arrays: bool,
     images: Option<ImageTextPlan>,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
-    let mut fields = layout.fields(sequence_length, has_mask, provenance_entries);
+    let mut fields = layout.fields(sequence_length, max_segments, has_mask, provenance_entries);
     if source_arrays {
         fields.extend(source_fields());
     }

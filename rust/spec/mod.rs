@@ -120,6 +120,9 @@ pub enum Layout {
     Grain,
     /// `input_ids`, `attention_mask`, `position_ids`, `labels`, as Hugging Face models take them.
     Hf,
+    /// `tokens` and the lengths of their segments, of which devices make the arrays of other layouts. Rows begin with
+    /// tokens, and `pad` does not cut in the middle: neither shows in the lengths.
+    Varlen,
 }
 
 /// The definition of one dataset's stream, the same on every host.
@@ -168,6 +171,14 @@ impl StreamSpec {
     /// Whether some shard is in a store on the network.
     pub fn is_remote(&self) -> bool {
         self.shards.iter().chain(self.sidecars.files()).any(Shard::is_remote)
+    }
+
+    /// The most segments that a row can have.
+    pub fn most_segments(&self) -> usize {
+        match self.packing {
+            Packing::Pad(_) => 1,
+            Packing::Concat | Packing::BestFit { .. } => self.max_segments.unwrap_or(self.sequence_length),
+        }
     }
 
     /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has

@@ -124,6 +124,18 @@ def stream(dataset: gm.PackedDataset, expected: list, states: list, meshes: list
     return outcomes
 
 
+def expanded(dataset: gm.PackedDataset, expected: list, meshes: list[str]) -> dict[str, Any]:
+    """Where the arrays that the devices make of compact batches differ from those of a single process, by mesh."""
+    found: dict[str, Any] = {}
+    expand = jax.jit(gm.expand)
+    for mesh in meshes:
+        with gm.global_batches(dataset, make_sharding(mesh)) as batches:
+            arrays = map(expand, batches)
+            batches_of_layout = [{name: batch[name] for name in expected[0]} for batch in arrays]
+        found[mesh] = first_difference(batches_of_layout, expected)
+    return found
+
+
 def endless(dataset: gm.PackedDataset, expected: list, mesh: str) -> str | None:
     with gm.global_batches(dataset, make_sharding(mesh)) as batches:
         return first_difference(list(itertools.islice(batches, len(expected))), expected)

@@ -41,6 +41,10 @@ class Model:
     sample: Callable[[dict[str, Any]], tuple[Sequence[int], Sequence[bool]] | None] | None = None
     totals: dict[str, int] = field(default_factory=dict)
 
+    def __post_init__(self) -> None:
+        if self.layout == "varlen" and self.max_segments is None:
+            self.max_segments = min(max(16, self.sequence_length // 16), self.sequence_length)
+
     def batches(self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int) -> list[dict[str, np.ndarray]]:
         """All batches of all lanes: `plans[epoch][lane]` are the shards that a lane reads in an epoch."""
         self.totals = dict.fromkeys(("documents", "tokens", "trained", "dropped", "padding"), 0)
@@ -56,7 +60,10 @@ class Model:
             for lane_rows in lanes:
                 own = lane_rows[step * rows_per_lane : (step + 1) * rows_per_lane]
                 rows += own + [padding] * (rows_per_lane - len(own))
-            batches.append({name: np.array([row[name] for row in rows], np.int32) for name in padding})
+            dtypes = {"targets_loss_mask": np.uint8}
+            batches.append(
+                {name: np.array([row[name] for row in rows], dtypes.get(name, np.int32)) for name in padding}
+            )
         return batches
 
     # Documents
@@ -193,11 +200,12 @@ class Model:
         none = [[0, 0, 0, 0]] * self.provenance
         return arrays | {"provenance": (entries + none)[: self.provenance]}
 
-    def _layout(self, row: list["Segment"], following: "Segment | None") -> dict[str, list[int]]:
+    def _layout(self, row: list["Segment"], following: "Segment | None") -> dict[str, Any]:
         ids, segments, positions, targets, learnt, labels, trained = [], [], [], [], [], [], []
         for number, segment in enumerate(row):
             after = row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
-            boundary = self.boundary_targets and self.packing != "pad" and after is not None
+            has_boundary = self.boundary_targets and self.layout == "maxtext" and self.packing != "pad"
+            boundary = has_boundary and after is not None
             for position, offset in enumerate(segment.offsets):
                 ids.append(segment.ids[offset])
                 segments.append(number + 1)
@@ -217,6 +225,15 @@ class Model:
                 "tokens_segment_ids": segments + pad,
                 "tokens_positions": positions + pad,
             } | ({"tokens_loss_mask": trained + pad} if self.sample else {})
+        if self.layout == "varlen":
+            lengths = [len(segment.offsets) for segment in row]
+            next_token = row[-1].target(len(row[-1].offsets) - 1) if row else None
+            most = 1 if self.packing == "pad" else self.max_segments
+            return {
+                "tokens": ids + pad,
+                "seq_lens": lengths + [0] * (most - len(lengths)),
+                "next_token": -1 if next_token is None else next_token[0][next_token[1]],
+            } | ({"targets_loss_mask": [int(number > 0) for number in learnt] + pad} if self.sample else {})
         if self.layout == "hf":
             return {
                 "input_ids": ids + pad,

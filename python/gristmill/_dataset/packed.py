@@ -49,6 +49,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       padding, on the first token of a document, and wherever else the token before it in the row
       is not the one before it in its document. Models of `transformers` separate packed documents by
       `position_ids` if they get no `attention_mask`: leave it out with `concat` and `best_fit`.
+    - `varlen`: 4 bytes a token, of which `expand` makes the arrays of `maxtext` or `grain` on the device. `tokens`;
+      `seq_lens`, int32 `[rows, max_segments]`, the number of tokens of each segment and zeros behind the last;
+      `next_token`, int32 `[rows]`, the token that follows the row's last one in its document, or -1; and of samples
+      with a mask `targets_loss_mask`, uint8 `[rows, sequence_length]`, 1 where the next token of the document is there
+      and trained on. Rows begin with their tokens, and the rest is padding.
 
     With `provenance`, the array `provenance` names the source of each row's tokens: int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that are consecutive
@@ -81,9 +86,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`
         or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that are trained
         on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`), or 0 in the
-        array `tokens_loss_mask` (`grain`), which only such samples have. A conversation gets neither EOS nor BOS but
-        by its template. `ImageText`: images with a text or a conversation. "Document" stands for any sample in what
-        follows.
+        array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have. A
+        conversation gets neither EOS nor BOS but by its template. `ImageText`: images with a text or a conversation.
+        "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.
@@ -117,8 +122,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       truncation: the part that `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
         `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
         `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`, also in `best_fit`.
-      max_segments: segments in a row at most; the rest of such a row is padding. None: any number.
-      layout: `"maxtext"`, `"grain"` or `"hf"`, see above.
+      max_segments: segments in a row at most; the rest of such a row is padding. None: any number, but of `varlen` one
+        for 16 tokens and at least 16: rows are those of other layouts with that number.
+      layout: `"maxtext"`, `"grain"`, `"hf"` or `"varlen"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
         default nothing is trained across documents. Only `maxtext` has targets.
@@ -194,7 +200,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         fit_window: int = 1024,
         truncation: Literal["right", "left", "middle", "error", "split", "drop"] = "right",
         max_segments: int | None = None,
-        layout: Literal["maxtext", "grain", "hf"] = "maxtext",
+        layout: Literal["maxtext", "grain", "hf", "varlen"] = "maxtext",
         boundary_targets: bool = False,
         lanes: int | None = None,
         seed: int | None = None,

@@ -97,6 +97,11 @@ def check_packable(dataset: PackedDataset, steps: int | None) -> None:
         )
     if any(isinstance(spec.source.input.sample, ImageTextPlan) for spec in spec_of(dataset).sources):
         raise ArgumentError(f"sample=: {IMAGES_NOT_WRITTEN}")
+    if spec_of(dataset).rows.layout == "varlen":
+        raise ArgumentError(
+            "layout='varlen': files hold arrays with a number for each token; pack another layout, of which fields= "
+            "may name the tokens and their segments alone"
+        )
     if spec_of(dataset).running.equal_steps:
         raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
 

@@ -117,8 +117,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         Returns:
           A dict of global int32 arrays `[batch_size, sequence_length]` that are laid out by the sharding, with the
           keys of the `layout`, see `PackedDataset`. With `provenance` also `provenance`, `[batch_size, entries, 4]`;
-          with `source_arrays` also `source` and `weight` (float32), `[batch_size]`; with `ImageText` those of images,
-          split by rows alone.
+          with `source_arrays` also `source` and `weight` (float32), `[batch_size]`; with `ImageText` those of images.
+          These, and `seq_lens` and `next_token` of `varlen`, are split by rows alone.
 
         Raises:
           StopIteration: every lane of every host has delivered all its epochs.

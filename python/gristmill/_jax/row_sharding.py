@@ -17,8 +17,8 @@ def row_sharding(sharding: Any) -> Any:
         return sharding
     if not isinstance(sharding, jax.sharding.NamedSharding):
         raise ArgumentError(
-            f"provenance, index: their rows cannot be divided as a {type(sharding).__name__} divides those of tokens; "
-            "use a NamedSharding, or leave provenance out"
+            f"provenance, index, seq_lens: their rows cannot be divided as a {type(sharding).__name__} divides those "
+            "of tokens; use a NamedSharding, or leave provenance out"
         )
     spec = jax.sharding.PartitionSpec(*sharding.spec[:1])
     return jax.sharding.NamedSharding(sharding.mesh, spec, memory_kind=sharding.memory_kind)

@@ -290,7 +290,7 @@ class Rows:
         Integer(1, LARGEST_LENGTH, or_none=True),
         None,
         "Segments in a row at most.",
-        none="any number",
+        none="any number; in `varlen` one for 16 tokens, and at least 16",
         needs={"packing": ("concat", "best_fit")},
     )
     layout: str = _argument(

@@ -10,8 +10,8 @@ from gristmill import _core
 
 # Contents that are ids, or stand for none.
 _IDS = ("token", "target", "label")
-# Contents that are 0 on padding and nowhere else.
-_MARKS = ("segment", "mask")
+# Contents that are 0 on padding and nowhere else; or the lengths of segments, of rows that begin with their tokens.
+_MARKS = ("segment", "mask", "segment_length")
 
 
 def token_field(fields: Sequence[_core.Field]) -> str:
@@ -20,7 +20,7 @@ def token_field(fields: Sequence[_core.Field]) -> str:
 
 
 def mark_field(fields: Sequence[_core.Field]) -> str:
-    """The name of a field that is 0 on padding and nowhere else."""
+    """The name of a field whose first element that is not 0 has the index of a row's first token."""
     return _first(fields, _MARKS)
 
 
@@ -35,7 +35,9 @@ def fields_of_packed(names: Sequence[str], sequence_length: int) -> list[_core.F
     A document of the Megatron format has the name of the first layout's tokens.
     """
     layouts = (
-        _core.layout_fields(layout, sequence_length, 0, has_mask=True, source_arrays=True) for layout in _core.LAYOUTS
+        _core.layout_fields(layout, sequence_length, 1, 0, has_mask=True, source_arrays=True)
+        for layout in _core.LAYOUTS
+        if layout != "varlen"  # which is not packed
     )
     return next((layout for layout in layouts if token_field(layout) in names), None)
 

@@ -117,9 +117,10 @@ class Spec:
         samples = [spec.source.input.sample for spec in self.sources]
         has_mask = any(sample is not None and sample.has_mask for sample in samples)
         images = next((sample for sample in samples if isinstance(sample, plans.ImageTextPlan)), None)
-        length, running = self.rows.sequence_length, self.running
+        rows, running = self.rows, self.running
+        segments = _most_segments(vars(rows))
         return _core.layout_fields(
-            self.rows.layout, length, running.provenance, has_mask, running.source_arrays, images
+            rows.layout, rows.sequence_length, segments, running.provenance, has_mask, running.source_arrays, images
         )
 
     @property
@@ -171,6 +172,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     effects.reset_arguments_without_effect(ARGUMENTS, values)
     effects.warn_of_unnamed_sidecars(values)
     _take_truncation(values)
+    _take_max_segments(values)
     _check_images(values)
     check_equal_steps(values)
     values["provenance"] = _provenance_entries(values)
@@ -275,6 +277,39 @@ def _take_truncation(values: dict[str, Any]) -> None:
         values["truncation"] = default
 
 
+def _take_max_segments(values: dict[str, Any]) -> None:
+    """Bounds the segments of a row in `varlen`, which has an array of them, and checks that lengths can describe a row.
+
+    Raises:
+      ArgumentError: they cannot.
+    """
+    if values["layout"] != "varlen":
+        return
+    if values["packing"] == "pad" and values["truncation"] == "middle":
+        raise ArgumentError(
+            "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
+            "use 'right', 'left' or 'split', or another layout="
+        )
+    if isinstance(values["sample"], ImageText) and values["sample"].mrope:
+        raise ArgumentError(
+            "mrope=True: layout='varlen' has no array of positions, which gm.expand counts from 0 in each segment; use "
+            "another layout="
+        )
+    if values["packing"] != "pad" and values["max_segments"] is None:
+        values["max_segments"] = _default_segments(values["sequence_length"])
+
+
+def _default_segments(sequence_length: int) -> int:
+    """For how many segments of a row there is room if the user does not say: few rows have more."""
+    return min(max(16, sequence_length // 16), sequence_length)
+
+
+def _most_segments(values: Mapping[str, Any]) -> int:
+    """The most segments that a row can have."""
+    most: int = 1 if values["packing"] == "pad" else values["max_segments"] or values["sequence_length"]
+    return most
+
+
 def _check_images(values: Mapping[str, Any]) -> None:
     """Checks that samples with images are neither cut nor joined."""
     if not isinstance(values["sample"], ImageText):
@@ -314,7 +349,9 @@ def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
 
 def _check_sizes(values: Mapping[str, Any], images: "plans.ImageTextPlan | None" = None) -> None:
     rows = values["batch_size"]
-    for field in _core.layout_fields(values["layout"], values["sequence_length"], values["provenance"], images=images):
+    for field in _core.layout_fields(
+        values["layout"], values["sequence_length"], _most_segments(values), values["provenance"], images=images
+    ):
         if (rows or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
             raise ArgumentError(
                 f"batch_size={rows}: the array {field.name!r} with rows of shape {list(field.row_shape)} would have "
@@ -327,11 +364,10 @@ def _provenance_entries(values: Mapping[str, Any]) -> int:
     """The entries of a row's provenance that the argument stands for; 0: rows have none."""
     provenance: bool | int = values["provenance"]
     length: int = values["sequence_length"]
-    segments: int | None = values["max_segments"]
     if not isinstance(provenance, (bool, np.bool_)):
         return checks.integer("provenance", provenance, 1, length, ", or True or False")
     if not provenance:
         return 0
     if values["packing"] == "pad":
         return 2 if values["truncation"] == "middle" else 1
-    return min(segments or max(16, length // 16), length)
+    return min(values["max_segments"] or _default_segments(length), length)

@@ -90,6 +90,8 @@ def row_of(
         if own.name in arrays:
             by_content.setdefault(own.content, arrays[own.name])
     tokens = by_content["token"]
+    if "segment_length" in by_content:
+        by_content |= _by_lengths(by_content["segment_length"], len(tokens))
     positions = by_content.get("position")
     if positions is None and "rotary_position" in by_content:
         positions = by_content["rotary_position"][0]
@@ -118,12 +120,20 @@ def _trained(by_content: Arrays) -> list[bool] | None:
         trained = by_content["trained"] != 0
     elif "label" in by_content:
         trained = by_content["label"] != _IGNORED
-    elif "target_segment" in by_content:
-        trained = np.concatenate([[False], by_content["target_segment"][:-1] != 0])
+    elif targets := by_content.keys() & {"target_segment", "target_mask"}:
+        trained = np.concatenate([[False], by_content[targets.pop()][:-1] != 0])
     else:
         return None
     found: list[bool] = trained.tolist()
     return found
+
+
+def _by_lengths(lengths: npt.NDArray[Any], length: int) -> dict[str, npt.NDArray[Any]]:
+    """The segments and positions of a row's tokens."""
+    numbers = np.repeat(np.arange(1, len(lengths) + 1), lengths)
+    positions = np.arange(len(numbers)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    padding = (0, length - len(numbers))
+    return {"segment": np.pad(numbers, padding), "position": np.pad(positions, padding)}
 
 
 def _is_token(by_content: Arrays) -> npt.NDArray[np.bool_]:

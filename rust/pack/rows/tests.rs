@@ -52,7 +52,7 @@ fn token(id: u32) -> Token {
 
 /// The end of a document that began earlier, a whole one, and the start of one that continues.
 fn three_documents(layout: Layout, boundary: bool) -> Vec<Vec<i32>> {
-    written(layout.fields(6, false, 0), |row| {
+    written(layout.fields(6, 3, false, 0), |row| {
         write(row, &Segment { opens: false, ..segment(1, 0, tokens(&[11, 12])) });
         if boundary {
             write_boundary_target(row, 1, 1, token(21));
@@ -92,9 +92,43 @@ fn hf() {
 }
 
 #[test]
+fn varlen() {
+    let expected: [&[i32]; 3] = [&[11, 12, 21, 31, 32, 0], &[2, 1, 2], &[33]];
+    assert_eq!(three_documents(Layout::Varlen, true), expected);
+}
+
+#[test]
+fn varlen_without_a_continued_document() {
+    let found = written(Layout::Varlen.fields(4, 3, false, 0), |row| {
+        write(row, &segment(1, 0, tokens(&[1, 2, 3])));
+        pad(row, &(3..4));
+    });
+    let expected: [&[i32]; 3] = [&[1, 2, 3, 0], &[3, 0, 0], &[-1]];
+    assert_eq!(found, expected);
+    assert_eq!(written(Layout::Varlen.fields(2, 1, false, 0), clear), [vec![0, 0], vec![0], vec![-1]]);
+}
+
+#[test]
+fn varlen_masks_targets() {
+    let pool = Pool::new(Arc::new(BatchSchema::new(1, Layout::Varlen.fields(6, 2, true, 0))), 1);
+    let (_consumer, mut writers) = ring::<()>(pool.schema(), 1, vec![pool.get().unwrap()], 0, 0);
+    let mut row = writers[0].row(0);
+    row.fields().nth(3).unwrap().elements::<u8>().fill(7);
+    let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
+    write(&mut row, &segment(1, 0, masked));
+    let next = Some(Token { id: 33, trained: false });
+    write(&mut row, &Segment { next, ..segment(2, 3, tokens(&[21, 22])) });
+    pad(&mut row, &(5..6));
+    assert_eq!(row.fields().nth(3).unwrap().elements::<u8>(), [1, 0, 0, 1, 0, 0]);
+    untrain(&mut row, &(3..5));
+    assert_eq!(row.fields().nth(3).unwrap().elements::<u8>(), [1, 0, 0, 0, 0, 0]);
+    assert_eq!(row.fields().nth(2).unwrap().elements::<i32>(), [33]);
+}
+
+#[test]
 fn nothing_is_trained_over_a_cut() {
     let halves = |layout: Layout| {
-        written(layout.fields(4, false, 0), |row| {
+        written(layout.fields(4, 1, false, 0), |row| {
             write(row, &segment(1, 0, tokens(&[1, 2])));
             let after = Segment { opens: false, position: 2, entry: 1, ..segment(1, 2, tokens(&[8, 9])) };
             write(row, &after);
@@ -106,7 +140,7 @@ fn nothing_is_trained_over_a_cut() {
 
 /// A row of the middle of a document, with two entries of provenance.
 fn padded(layout: Layout, alignment: Alignment) -> Vec<Vec<i32>> {
-    written(layout.fields(5, false, 2), |row| {
+    written(layout.fields(5, 1, false, 2), |row| {
         let range = alignment.range(3, 5);
         pad(row, &(0..range.start));
         let tokens = TokenSlice { offset: 7, ..tokens(&[1, 2, 3]) };
@@ -152,7 +186,7 @@ fn masks_show_in_every_layout() {
         &[[11, 12, 13, 21, 22], [1, 1, 1, 1, 1], [0, 1, 2, 0, 1], [-100, 12, -100, -100, 22]],
     ];
     for (layout, expected) in LAYOUTS.into_iter().zip(expected) {
-        let found = written(layout.fields(5, true, 0), |row| {
+        let found = written(layout.fields(5, 2, true, 0), |row| {
             let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
             let next = Some(Token { id: 14, trained: false });
             write(row, &Segment { next, ..segment(1, 0, masked) });
@@ -165,7 +199,7 @@ fn masks_show_in_every_layout() {
 #[test]
 fn a_boundary_target_is_masked_too() {
     for (trained, expected) in [(true, [4, 4]), (false, [4, 0])] {
-        let found = written(Layout::MaxText.fields(2, true, 0), |row| {
+        let found = written(Layout::MaxText.fields(2, 1, true, 0), |row| {
             write(row, &segment(4, 0, tokens(&[1, 2])));
             write_boundary_target(row, 1, 4, Token { id: 3, trained });
         });
@@ -176,7 +210,7 @@ fn a_boundary_target_is_masked_too() {
 #[test]
 fn a_cleared_row_is_padding() {
     for layout in LAYOUTS {
-        let fields = layout.fields(3, true, 1);
+        let fields = layout.fields(3, 1, true, 1);
         let expected: Vec<_> = fields.iter().map(|field| vec![field.padding; field.row_len()]).collect();
         assert_eq!(written(fields, clear), expected, "{layout:?}");
     }
@@ -184,7 +218,7 @@ fn a_cleared_row_is_padding() {
 
 #[test]
 fn provenance_without_room_is_left_out_and_large_numbers_saturate() {
-    let found = written(Layout::Grain.fields(4, false, 2), |row| {
+    let found = written(Layout::Grain.fields(4, 1, false, 2), |row| {
         for entry in 0..3 {
             let document = document(1 << (20 * entry));
             let tokens = TokenSlice { offset: 5 + entry, document: &document, ..tokens(&[1]) };
@@ -192,7 +226,7 @@ fn provenance_without_room_is_left_out_and_large_numbers_saturate() {
         }
     });
     assert_eq!(found[3], [3, 1, 5, 1, 3, 1 << 20, 6, 1]);
-    let found = written(Layout::Grain.fields(4, false, 2), |row| {
+    let found = written(Layout::Grain.fields(4, 1, false, 2), |row| {
         write(row, &segment(1, 0, TokenSlice { document: &document(1 << 40), ..tokens(&[1]) }));
     });
     assert_eq!(found[3], [3, i32::MAX, 0, 1, 0, 0, 0, 0]);

@@ -67,13 +67,15 @@ def page_of(dataset, **options):
     )
 
 
-@pytest.mark.parametrize("layout", ["maxtext", "grain", "hf"])
+@pytest.mark.parametrize("layout", ["maxtext", "grain", "hf", "varlen"])
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_page_holds_the_rows_of_the_stream(layout, batch_size, shards, encoder, tokenizer_file, tmp_path):
     options = {**TEXT, "sequence_length": 64, "lanes": 4, "layout": layout, "packing": "best_fit"}
     settings = [f"--set={name}={value}" for name, value in options.items()]
     settings += [] if batch_size is None else [f"--set=batch_size={batch_size}"]
     found = viewed(tmp_path, shards, "--tokenizer", tokenizer_file, *settings, "--rows", "20", "--step", "1").data
+    if layout == "varlen":
+        layout, options = "maxtext", {**options, "layout": "maxtext", "max_segments": 16}
     dataset = gm.PackedDataset(shards, tokenizer=encoder, batch_size=batch_size, provenance=True, **options)
     rows = [row for element in dataset for row in (rows_of(element) if batch_size else [element])]
     per_step = batch_size or 4
@@ -103,7 +105,7 @@ def test_trained_tokens_are_those_of_the_mask(tmp_path):
     model = write_chatml(tmp_path / "model")
     messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
     shard = shard_of(tmp_path, *[json.dumps({"messages": messages})] * 8)
-    for layout in ("maxtext", "grain", "hf"):
+    for layout in ("maxtext", "grain", "hf", "varlen"):
         found = viewed(
             tmp_path, shard, "--tokenizer", model, "--sample", "chat", "--set", "sequence_length=64",
             "--set", "lanes=1", "--set", "packing=pad", "--set", f"layout={layout}",

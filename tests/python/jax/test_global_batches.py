@@ -105,7 +105,7 @@ def test_for_sharding_refuses_unsuitable_shardings(dataset, shards, encoder, mes
     with pytest.raises(gm.ArgumentError, match=r"does not fit batches of shape \(8, 512\) .*for arrays of 3 axes"):
         dataset.for_sharding(NamedSharding(mesh, PartitionSpec("data", None, None)))
     with pytest.raises(
-        gm.ArgumentError, match=r"provenance, index: their rows cannot be divided as a Uneven .*NamedSharding"
+        gm.ArgumentError, match=r"provenance, index, seq_lens: their rows cannot be divided as a Uneven .*NamedSharding"
     ):
         row_sharding(Uneven(()))
     monkeypatch.setattr(jax, "process_index", lambda: 7)

@@ -111,6 +111,32 @@ def test_hosts_yield_one_stream_and_end_together(tmp_path, dataset, single, diff
     assert re.fullmatch(different[hosts][1], results[0][5]), results[0][5]
 
 
+def test_hosts_expand_compact_batches(tmp_path, shards, encoder):
+    arguments = {
+        "tokenizer": encoder, "text_field": "raw_content", "sequence_length": 768, "batch_size": 16, "lanes": 8,
+        "threads": 1, "packing": "best_fit", "seed": 1, "max_segments": 5,
+    }  # fmt: skip
+    compact = gm.PackedDataset(shards, layout="varlen", **arguments)
+    iterator = iter(compact)
+    states, batches = [iterator.get_state()], []
+    for batch in iterator:
+        batches.append(batch)
+        states.append(iterator.get_state())
+    expected = list(gm.PackedDataset(shards, **arguments))
+    assert len(expected) == len(batches) > 8
+    restore = [0, len(batches) // 2]
+    programs = [
+        ("expanded", {"dataset": compact, "expected": expected, "meshes": list(MESHES)}),
+        (
+            "stream",
+            {"dataset": compact, "expected": batches, "states": states, "meshes": ["data"], "restore": restore},
+        ),
+    ]
+    for found, streamed in run_hosts(tmp_path, "several", {"programs": programs}, hosts=2):
+        assert found == dict.fromkeys(MESHES)
+        assert streamed["data"]["problems"] == []
+
+
 def test_hosts_yield_one_stream_of_a_mixture(tmp_path, shards, encoder):
     sources = {
         "one": gm.Source(shards, weight=3, text_field="raw_content", epochs=1),

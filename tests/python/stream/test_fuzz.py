@@ -204,7 +204,7 @@ ARGUMENTS = {
     "fit_window": [1, 5, 2**20],
     "truncation": ["right", "left", "middle", "error", "split"],
     "max_segments": [None, 1, 2],
-    "layout": ["maxtext", "grain", "hf"],
+    "layout": ["maxtext", "grain", "hf", "varlen"],
     "boundary_targets": [True, False],
     "eos": [None, False, "</s>", 1],
     "bos": [False, True, "<s>", 0],

@@ -96,10 +96,13 @@ def arguments(draw):
     eos, bos = draw(st.sampled_from([(1, None), (1, 0), (None, None)]))
     seed = draw(st.none() | st.integers(0, 2**64 - 1))
     length = draw(st.integers(1, 40))
-    return draw(packings) | {
+    packing, layout = draw(packings), draw(st.sampled_from(["maxtext", "grain", "hf", "varlen"]))
+    if layout == "varlen" and packing.get("truncation") == "middle":
+        packing["truncation"] = "left"
+    return packing | {
         "sequence_length": length,
         "provenance": draw(st.booleans() | st.integers(1, length)),
-        "layout": draw(st.sampled_from(["maxtext", "grain", "hf"])),
+        "layout": layout,
         "boundary_targets": draw(st.booleans()),
         "max_segments": draw(st.none() | st.integers(1, 4)),
         "eos": eos,
@@ -304,7 +307,11 @@ def test_argument_without_effect_keeps_the_fingerprint(tmp_path, name, without_e
             {"truncation": "centre"},
             "truncation='centre': expected one of 'right', 'left', 'middle', 'error', 'split'",
         ),
-        ({"layout": "torch"}, "layout='torch': expected one of 'maxtext', 'grain', 'hf'"),
+        ({"layout": "torch"}, "layout='torch': expected one of 'maxtext', 'grain', 'hf', 'varlen'"),
+        (
+            {"layout": "varlen", "packing": "pad", "truncation": "middle"},
+            "truncation='middle': layout='varlen' has lengths of segments, .* use 'right', 'left' or 'split'",
+        ),
         ({"fit_window": 0}, "fit_window=0: expected an integer from 1 to"),
         ({"max_segments": 0}, "max_segments=0: expected an integer from 1 to"),
         ({"shuffle_window": 0}, "shuffle_window=0: expected an integer from 1 to"),
@@ -320,7 +327,7 @@ def test_packing_arguments_are_checked(tmp_path, arguments, message):
 
 def test_element_spec_matches_the_layout(tmp_path):
     paths = write_shards(tmp_path, [["a"]])
-    for layout in ("maxtext", "grain", "hf"):
+    for layout in ("maxtext", "grain", "hf", "varlen"):
         dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, layout=layout, batch_size=2)
         batch = next(iter(dataset))
         spec = dataset._element_spec

@@ -83,7 +83,7 @@ samples = st.builds(
 others = st.fixed_dictionaries(
     {
         "sequence_length": st.integers(8, 60),
-        "layout": st.sampled_from(["maxtext", "grain", "hf"]),
+        "layout": st.sampled_from(["maxtext", "grain", "hf", "varlen"]),
         "seed": st.none() | st.integers(0, 99),
         "shuffle_window": st.integers(1, 6),
         "boundary_targets": st.booleans(),

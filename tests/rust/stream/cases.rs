@@ -181,16 +181,22 @@ prop_compose! {
         packing in packing(),
         alignment in prop::sample::select(vec![Alignment::Left, Alignment::Right]),
         max_segments in prop::option::weighted(0.3, 1usize..4),
-        layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf]),
+        layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf, Layout::Varlen]),
         shuffle in prop::option::of((any::<u64>(), 1usize..9)),
         epochs in (1u64..4).prop_map(Some),
         quarantine in prop::option::weighted(0.8, prop_oneof![4 => Just(1.0), 1 => 0.0..0.5]),
         provenance in 0usize..6,
     ) -> Case {
+        let is_varlen = layout == Layout::Varlen;
+        // Its lengths do not say where a cut inside a segment is, nor that padding comes first.
+        let packing = match packing {
+            Packing::Pad(Truncation::Middle) if is_varlen => Packing::Pad(Truncation::Split),
+            packing => packing,
+        };
         Case {
             engine, shards, gzip, split_bytes, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
             shuffle, epochs, filter, quarantine, provenance,
-            alignment: if matches!(packing, Packing::Pad(_)) { alignment } else { Alignment::Left },
+            alignment: if matches!(packing, Packing::Pad(_)) && !is_varlen { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }

@@ -62,7 +62,7 @@ impl Corpus {
         steps: &[Vec<Vec<i32>>],
         totals: &Totals,
     ) -> TestCaseResult {
-        let arrays = spec.layout.fields(1, false, 1).len();
+        let arrays = spec.layout.fields(1, 1, false, 1).len();
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
         for row in &rows {
@@ -77,6 +77,7 @@ impl Corpus {
             match spec.layout {
                 Layout::MaxText => self.check_targets(spec, rows[index], row, following)?,
                 Layout::Hf => check_labels(spec, rows[index], row)?,
+                Layout::Varlen => self.check_next_token(spec, rows[index], row)?,
                 Layout::Grain => {}
             }
         }
@@ -88,7 +89,14 @@ impl Corpus {
 
     /// The tokens of a row, with all its padding on the side where it belongs.
     fn row(&self, spec: &StreamSpec, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
-        let [ids, marks, positions] = [0, 1, 2].map(|array| &arrays[array]);
+        let expanded;
+        let [ids, marks, positions] = match spec.layout {
+            Layout::Varlen => {
+                expanded = marks_and_positions(&arrays[1], spec.sequence_length)?;
+                [&arrays[0], &expanded[0], &expanded[1]]
+            }
+            _ => [0, 1, 2].map(|array| &arrays[array]),
+        };
         let range = token_range(spec, marks.iter().filter(|mark| **mark > 0).count());
         prop_assert!(marks[range.clone()].iter().all(|mark| *mark > 0), "{:?}", arrays);
         for array in [ids, marks, positions] {
@@ -217,6 +225,20 @@ impl Corpus {
         Ok(())
     }
 
+    /// The id behind the row's last token in its document, if that goes on in the next row.
+    fn check_next_token(&self, spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+        let cuts = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split);
+        let next = match row.last() {
+            Some(Token { origin: Some((document, index)), .. }) if !cuts => {
+                self.documents[*document].ids.get(index + 1).copied()
+            }
+            Some(Token { origin: None, .. }) => return Ok(()),
+            _ => None,
+        };
+        prop_assert_eq!(&arrays[2], &[next.unwrap_or(-1)]);
+        Ok(())
+    }
+
     /// Everything once an epoch, or counted.
     fn check_counts(
         &self,
@@ -255,6 +277,22 @@ impl Corpus {
         }
         Ok(())
     }
+}
+
+/// The number of each token's segment, and its index in that, by the lengths of the segments.
+fn marks_and_positions(lengths: &[i32], length: usize) -> Result<[Vec<i32>; 2], TestCaseError> {
+    let used = lengths.iter().take_while(|length| **length > 0).count();
+    prop_assert!(lengths[used..].iter().all(|length| *length == 0), "{:?}", lengths);
+    let mut arrays = [Vec::new(), Vec::new()];
+    for (number, &length) in (1..).zip(&lengths[..used]) {
+        arrays[0].extend((0..length).map(|_| number));
+        arrays[1].extend(0..length);
+    }
+    prop_assert!(arrays[0].len() <= length, "{:?}", lengths);
+    Ok(arrays.map(|mut array| {
+        array.resize(length, 0);
+        array
+    }))
 }
 
 /// Where in a row its tokens are, if it has `count`.

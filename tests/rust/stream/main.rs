@@ -15,6 +15,7 @@ use std::collections::HashMap;
 use std::sync::Arc;
 use std::time::Duration;
 
+use _core::batch::schema::Field;
 use _core::encode::Engine;
 use _core::pipeline::{Batch, Delivered, Delivery, Pipeline};
 use _core::spec::mixture::Mixture;
@@ -168,16 +169,21 @@ fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
 /// The same stream, had nobody asked for provenance.
 fn without_provenance(whole: &Stream, case: &Case) -> Stream {
     let mut stream = whole.clone();
-    let arrays = case.layout.fields(1, false, 1).len();
+    let arrays = case.layout.fields(1, 1, false, 1).len();
     for row in stream.lanes.values_mut().flatten().flat_map(|rows| rows.chunks_mut(arrays)) {
         row[arrays - 1].clear();
     }
     stream
 }
 
-fn padding(case: &Case) -> Vec<Vec<i32>> {
-    let fields = case.layout.fields(case.length, false, 0);
-    let arrays = fields.iter().map(|field| vec![if field.name == "labels" { -100 } else { 0 }; case.length]);
+fn padding(case: &Case, spec: &StreamSpec) -> Vec<Vec<i32>> {
+    let fields = case.layout.fields(case.length, spec.most_segments(), false, 0);
+    let value = |field: &Field| match field.name.as_str() {
+        "labels" => -100,
+        "next_token" => -1,
+        _ => 0,
+    };
+    let arrays = fields.iter().map(|field| vec![value(field); field.row_len()]);
     let row: Vec<Vec<i32>> = arrays.chain([vec![0; 4 * case.provenance]]).collect();
     vec![row; case.rows_per_lane].concat()
 }
@@ -207,7 +213,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
     }
     let bare = HostSpec { provenance: 0, ..host(all.clone(), 1, 1) };
     prop_assert_eq!(play(case.engine, &spec, bare, None, usize::MAX), without_provenance(&whole, case));
-    let padding = padding(case);
+    let padding = padding(case, &spec);
     for run in runs {
         let same = play(case.engine, &spec, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
         prop_assert_eq!(&same, &whole);

@@ -134,7 +134,7 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
         play_mixture(case.engine, &mixture, host, from.cloned(), elements)
     };
     let whole = play(host(all.clone(), 1, 1), None, STEPS);
-    let padding = padding(case);
+    let padding = padding(case, mixture.rows());
     for run in runs {
         let (threads, prefetch) = (run.threads, run.prefetch);
         prop_assert_eq!(&play(host(all.clone(), threads, prefetch), None, STEPS), &whole);

@@ -1,0 +1,90 @@
+"""`expand`: on the device, the arrays of another layout out of those of `varlen`."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import jax
+import jax.numpy as jnp
+
+from gristmill.errors import ArgumentError
+
+# The arrays of `varlen`. All others, such as `provenance`, are the same in each layout.
+_OWN = ("tokens", "seq_lens", "next_token", "targets_loss_mask")
+_LAYOUTS = ("maxtext", "grain")
+
+
+def expand(batch: Mapping[str, Any], layout: str = "maxtext") -> dict[str, jax.Array]:
+    """Makes the arrays of another layout of a batch of `layout="varlen"`, bit for bit those that it has.
+
+    Call it inside of the jitted training step: then only the compact arrays move to the device, and XLA computes the
+    others where they are read. It works row by row, on any sharding of global batches and on single rows.
+
+    Args:
+      batch: the arrays of `varlen`, of JAX or NumPy; others in it stay as they are.
+      layout: `"maxtext"`; or `"grain"`, if samples have no mask.
+
+    Returns:
+      The arrays of the layout, int32 `[rows, sequence_length]`, and the others.
+
+    Raises:
+      ArgumentError: the batch is of another layout, or the arrays of `layout` cannot be made of it.
+
+    Example:
+      >>> import gristmill as gm
+      >>> @jax.jit
+      ... def train_step(state, batch):
+      ...     batch = gm.expand(batch)
+      ...     return update(state, batch["inputs"], batch["targets"], batch["targets_segmentation"] != 0)
+    """
+    _check(batch, layout)
+    tokens, next_token = jnp.asarray(batch["tokens"]), jnp.asarray(batch["next_token"])
+    rest = {name: array for name, array in batch.items() if name not in _OWN}
+    number_rows = jax.vmap(_segments, (0, None)) if tokens.ndim > 1 else _segments
+    segments, positions = number_rows(jnp.asarray(batch["seq_lens"]), tokens.shape[-1])
+    if layout == "grain":
+        return {"tokens": tokens, "tokens_segment_ids": segments, "tokens_positions": positions, **rest}
+    # A token has a target if the next one is of the same segment, or its document goes on in the next row.
+    has_next = _append(segments[..., 1:] == segments[..., :-1], next_token >= 0) & (segments != 0)
+    is_trained = has_next
+    if "targets_loss_mask" in batch:
+        is_trained = jnp.asarray(batch["targets_loss_mask"]) != 0
+    return {
+        "inputs": tokens,
+        "inputs_segmentation": segments,
+        "inputs_position": positions,
+        "targets": jnp.where(has_next, _append(tokens[..., 1:], next_token), 0),
+        "targets_segmentation": jnp.where(is_trained, segments, 0),
+        "targets_position": positions,
+        **rest,
+    }
+
+
+def _check(batch: Mapping[str, Any], layout: str) -> None:
+    if layout not in _LAYOUTS:
+        raise ArgumentError(f"layout={layout!r}: expected one of {', '.join(map(repr, _LAYOUTS))}")
+    if missing := [name for name in _OWN[:3] if name not in batch]:
+        raise ArgumentError(
+            f"batch has no {missing[0]!r}, but {', '.join(map(repr, batch))}: expected one of a dataset with "
+            "layout='varlen'"
+        )
+    if layout == "grain" and "targets_loss_mask" in batch:
+        raise ArgumentError(
+            "layout='grain': its tokens_loss_mask says of each token whether it is trained on, and targets_loss_mask "
+            "only of those with a token before them; use 'maxtext'"
+        )
+
+
+def _segments(lengths: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """The number of each token's segment in a row, and its index in that; 0 on padding."""
+    ends = jnp.cumsum(lengths, dtype=jnp.int32)
+    begins = jnp.where(lengths > 0, ends - lengths, length)
+    is_first = jnp.zeros(length, jnp.int32).at[begins].set(1, mode="drop")
+    index = jnp.arange(length, dtype=jnp.int32)
+    is_token = index < ends[-1]
+    numbers = jnp.where(is_token, jnp.cumsum(is_first, dtype=jnp.int32), 0)
+    start = jax.lax.cummax(jnp.where(is_first == 1, index, 0))
+    return numbers, jnp.where(is_token, index - start, 0)
+
+
+def _append(array: jax.Array, last: jax.Array) -> jax.Array:
+    return jnp.concatenate([array, last[..., None]], axis=-1)
