@@ -1,4 +1,4 @@
-"""Encoders side by side: gristmill, `tokenizers` (two versions), `gigatoken`, `fastokens`.
+"""Encoders side by side: gristmill, `tokenizers` (two versions), `gigatoken`, `fastokens`, `snaptokens`.
 
     python benches/encoders [--corpus FOLDER] [--tokenizer FILE]... [--json FILE]
 

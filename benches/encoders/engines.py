@@ -75,7 +75,16 @@ def fastokens(path: str) -> tuple[Encode, Ids]:
     return tokenizer.encode_batch_flat, lambda result: result[0]
 
 
-ENGINES = {engine.__name__: engine for engine in (gristmill, tokenizers, gigatoken, fastokens)}
+def snaptokens(path: str) -> tuple[Encode, Ids]:
+    """`snaptokens`: one flat buffer and offsets."""
+    from snaptokens import Tokenizer
+
+    tokenizer = Tokenizer.from_file(path)
+    tokenizer.no_truncation()
+    return tokenizer.encode_batch_flat, lambda result: result[0]
+
+
+ENGINES = {engine.__name__: engine for engine in (gristmill, tokenizers, gigatoken, fastokens, snaptokens)}
 TAKES_UTF8 = (gristmill, gigatoken)
 
 

@@ -31,6 +31,7 @@ PEERS = {
     "tokenizers-1.0": ("tokenizers", "1.0.0rc3"),
     "gigatoken": ("gigatoken", "0.10.0"),
     "fastokens": ("fastokens", "0.3.5"),
+    "snaptokens": ("snaptokens", "0.2.6"),
 }
 OURS = "gristmill"
 

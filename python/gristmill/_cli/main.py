@@ -1,7 +1,7 @@
 """The command line. Results go to stdout, progress and errors to stderr.
 
-Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` found a difference, damage or parts missing, 130 interrupted,
-143 terminated.
+Exit codes: 0 done, 1 an error, 2 wrong usage, 3 `verify` or `certify` found a difference, or
+what they check is damaged, incomplete or does not fit, 130 interrupted, 143 terminated.
 """
 
 import io
@@ -15,6 +15,7 @@ from pathlib import Path
 import click
 
 from gristmill._cli.bench import bench
+from gristmill._cli.certify import certify
 from gristmill._cli.demo import demo
 from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
@@ -85,7 +86,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, inspect, view, pack, verify, bench, index):
+for command in (demo, inspect, view, pack, verify, certify, bench, index):
     cli.add_command(command)
 
 

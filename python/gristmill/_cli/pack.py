@@ -17,16 +17,13 @@ from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.options import SpecialTokensInText
-from gristmill._util.output import importing, notice, print_json
+from gristmill._util.output import DIFFERENT, importing, notice, print_json
 from gristmill._util.text import format_fields
 from gristmill.errors import ArgumentError
 
 if TYPE_CHECKING:  # Loads Grain.
     from gristmill._dataset.packed import PackedDataset
     from gristmill._tokenizer.encoder import Encoder
-
-# Exit code of `verify` if files and source differ.
-DIFFERENT = 3
 
 
 @dataclass(frozen=True)

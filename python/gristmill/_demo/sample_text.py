@@ -153,7 +153,7 @@ def _write(folder: Path, megabytes: float, wanted: dict[str, Any]) -> Sample:
     text_bytes = [0] * SHARDS
     with contextlib.ExitStack() as stack:
         shards = [stack.enter_context(_create(path)) for path in _shard_paths(folder)]
-        for source, text in _documents(megabytes):
+        for source, text in texts(megabytes):
             # Shards of equal size, so that the lanes end together and few rows are padding.
             lightest = text_bytes.index(min(text_bytes))
             shards[lightest].write(_record(source, text))
@@ -191,7 +191,8 @@ def _record(source: str, text: str) -> bytes:
     return (json.dumps(record, ensure_ascii=False) + "\n").encode()
 
 
-def _documents(megabytes: float) -> Iterator[tuple[str, str]]:
+def texts(megabytes: float) -> Iterator[tuple[str, str]]:
+    """Names and texts of the first documents, so many that they exceed the size."""
     left = megabytes * 1e6
     for source, path in _sources():
         if left <= 0:

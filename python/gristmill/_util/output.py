@@ -11,6 +11,8 @@ from typing import Any
 
 import click
 
+# Of `verify` and `certify`.
+DIFFERENT = 3
 INTERRUPTED = 130
 TERMINATED = 143
 

@@ -60,6 +60,15 @@ def test_demo(tmp_path, tokenizer_file, capsys):
     assert_listed(found["stats"], "Figures of an iterator")
 
 
+def test_certify(tokenizer_file, tmp_path, capsys):
+    found = run_json(capsys, "certify", tokenizer_file, "--documents", 20, "--output", tmp_path / "a.json")
+    seen = assert_listed(found, "certify")
+    example = {"kind": "given", "number": 0, "text": "a", "alone": True, "expected": [1], "found": [2]}
+    assert seen | assert_listed(found | {"examples": [example]}, "certify") == table("certify").keys()
+    checked_now = run_json(capsys, "certify", tokenizer_file, "--check", tmp_path / "a.json")
+    assert checked_now == {"fits": True, "misfits": []}
+
+
 def test_inspect_tokenizer(tokenizer_file, tokenizer_json, tmp_path, capsys):
     value = json.loads(tokenizer_json) | {"normalizer": {"type": "NFC"}}
     (tmp_path / "tokenizer.json").write_text(json.dumps(value))
