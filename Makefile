@@ -87,6 +87,15 @@ test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and t
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/verl/bin/python -m pytest tests/python/integrations
 
+# torch's wheels take 5 GB. PyPI's torchtitan does not name torch as what it needs.
+.PHONY: test-torchtitan
+test-torchtitan: $(VENV)/.ready-test ## The tests of the torchtitan dataloader with both, which take 5.5 GB of target
+	$(call say,The torchtitan dataloader with torchtitan)
+	@test -e target/torchtitan/bin/python || $(PYTHON) -m venv target/torchtitan
+	target/torchtitan/bin/python -m pip install "torch>=2.9" "torchtitan>=0.3"
+	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		target/torchtitan/bin/python -m pytest tests/python/integrations/test_torchtitan.py
+
 .PHONY: test-ray
 test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loopback, which takes 0.3 GB of target
 	$(call say,Packing on a Ray cluster)

@@ -1,4 +1,7 @@
-"""Runs a function of `host_programs` in several JAX processes on this machine, each standing for a host."""
+"""Runs a function of `host_programs` in several JAX processes on this machine, each standing for a host.
+
+`rank_programs` has those of ranks of `torch.distributed`.
+"""
 
 import os
 import pickle
@@ -18,7 +21,15 @@ class HostFailedError(AssertionError):
     """A process ended with an error, or did not end in time. The message has its output."""
 
 
-def run_hosts(folder: Path, program: str, arguments: dict[str, Any], *, hosts: int, devices: int = 8) -> list[Any]:
+def run_hosts(
+    folder: Path,
+    program: str,
+    arguments: dict[str, Any],
+    *,
+    hosts: int,
+    devices: int = 8,
+    programs: str = "host_programs.py",
+) -> list[Any]:
     """Returns the results of `host_programs.<program>(**arguments)` on `hosts` processes that share `devices`.
 
     When one fails, or time is up, all are killed.
@@ -38,7 +49,7 @@ def run_hosts(folder: Path, program: str, arguments: dict[str, Any], *, hosts: i
         with (folder / f"log-{host}").open("wb") as log:
             command = [
                 sys.executable,
-                str(HERE / "host_programs.py"),
+                str(HERE / programs),
                 program,
                 str(folder),
                 str(host),

@@ -1,0 +1,236 @@
+"""`RankBatches`: one rank's rows of each global batch as torchtitan's tensors, a microbatch at a time.
+
+    step of the stream        the rows of an optimizer step of all ranks: global_batch_size
+    rank's rows of a step     global_batch_size / dp_world_size, its lanes' rows
+    microbatch                local_batch_size of them: what the trainer's `next` gets
+
+The stream does not depend on the number of ranks, and its state has a key for each lane. So torch's distributed
+checkpoint, in which a rank reads the keys that its own state has, restores it on another number of ranks.
+"""
+
+import json
+from collections.abc import Callable, Iterator, Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+from gristmill._dataset import grain_compat
+from gristmill._dataset.iterator import Element, StreamIterator
+from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._state.states import State
+from gristmill._util import checks
+from gristmill.errors import ArgumentError, GristmillError, StateError
+from gristmill.integrations.torchtitan.ranks import Ranks, all_ranks
+
+TrainerBatch = tuple[dict[str, torch.Tensor], torch.Tensor]
+
+_IGNORED_LABEL = -100  # torchtitan's IGNORE_INDEX
+_OF_TEXT = frozenset(
+    {"inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position"}
+)
+_LANE = "lane_"
+_VERSION = 1
+
+
+class RankBatches:
+    """An iterator over the microbatches of one rank, with torchtitan's `Stateful` methods.
+
+    All ranks of `torch.distributed` make it, and take as many batches: the first `next` and, with finite epochs, each
+    one is a collective. They end together: a rank whose lanes have ended gets rows of padding, without labels, until
+    the last lane of the last rank has ended.
+
+    Args:
+      dataset: this rank's rows of each step, in the layout `maxtext`.
+      rows: rows of a microbatch.
+      dp_world_size: data-parallel ranks, which share the rows of a step.
+      is_flat: whether a batch is one sequence of all its rows' tokens, as torchtitan has them since August 2026.
+
+    Raises:
+      ArgumentError: the rank's rows of a step are no whole microbatches, or have images.
+    """
+
+    def __init__(self, dataset: PackedDataset, *, rows: int, dp_world_size: int, is_flat: bool) -> None:
+        spec = spec_of(dataset)
+        if others := {field.name for field in spec.fields} - _OF_TEXT:
+            raise ArgumentError(f"torchtitan's batches of text have no place for {', '.join(sorted(others))}")
+        own, other = divmod(spec.rows.batch_size or 0, dp_world_size)
+        if own == 0 or own % rows or other:
+            raise ArgumentError(
+                f"global_batch_size={spec.rows.batch_size}: expected a multiple of the {rows} rows of a batch times "
+                f"{dp_world_size} data-parallel ranks"
+            )
+        self._steps = _Steps(dataset, all_ranks())
+        self._rows, self._count, self._dp_world_size, self._is_flat = rows, own // rows, dp_world_size, is_flat
+        # Of the step that is being delivered: its rows, the state before it, and how many batches were delivered.
+        self._step: Element | None = None
+        self._before: State | None = None
+        self._delivered = 0
+
+    def __iter__(self) -> Iterator[TrainerBatch]:
+        return self
+
+    def __next__(self) -> TrainerBatch:
+        """The next microbatch.
+
+        Returns:
+          `({"input", "positions"}, labels)`, int64 `[rows, sequence_length]`, or `[rows * sequence_length]` if flat.
+          Labels are shifted: that of a token is the one which follows it in its document, or -100. Positions count
+          from 0 in each document of a row.
+
+        Raises:
+          StopIteration: all lanes of all ranks have delivered all their epochs.
+          ShardError: a record of this rank's shards cannot be used.
+          ArgumentError: the ranks have different streams: raised on all of them.
+          StateError: the ranks resumed at different steps: raised on all of them.
+        """
+        if self._step is None:
+            before = self._steps.get_state() if self._count > 1 else None
+            self._step = next(self._steps)
+            self._before = before
+        start = self._delivered * self._rows
+        batch = self._tensors({name: array[start : start + self._rows] for name, array in self._step.items()})
+        self._delivered += 1
+        if self._delivered == self._count:
+            self._step, self._before, self._delivered = None, None, 0
+        return batch
+
+    def _tensors(self, rows: Mapping[str, Any]) -> TrainerBatch:
+        labels = np.where(rows["targets_segmentation"] != 0, rows["targets"], _IGNORED_LABEL)
+        arrays = (rows["inputs"], rows["inputs_position"], labels)
+        # torchtitan's own are int64, which its loss needs.
+        tensors = [torch.from_numpy(array.astype(np.int64)) for array in arrays]
+        inputs, positions, targets = (tensor.flatten() if self._is_flat else tensor for tensor in tensors)
+        return {"input": inputs, "positions": positions}, targets
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position after the last batch: strings and integers, with a key for each lane of this rank.
+
+        Those of all ranks together, as torch's distributed checkpoint joins them, are the state of the whole stream.
+        """
+        state = self._before if self._delivered else self._steps.get_state()
+        assert state is not None
+        lanes = {f"{_LANE}{lane}": cursor for lane, cursor in state["lanes"].items()}
+        stream = {name: value for name, value in state.items() if name != "lanes"}
+        return {
+            "version": _VERSION,
+            "dp_world_size": self._dp_world_size,
+            "rows": self._rows,
+            "delivered": self._delivered,
+            "stream": json.dumps(stream),
+            **lanes,
+        }
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Moves to a saved position.
+
+        Args:
+          state_dict: one that holds at least the lanes of this rank, from any data-parallel degree: its own, or
+            those of all ranks joined as dicts. An empty one changes nothing.
+
+        Raises:
+          StateError: it belongs to another stream, lacks lanes, is damaged, or was saved between the microbatches of
+            a step on another data-parallel degree. The position stays as it was.
+        """
+        if not state_dict:
+            return
+        lanes = {name.removeprefix(_LANE): value for name, value in state_dict.items() if name.startswith(_LANE)}
+        try:
+            version, delivered = state_dict["version"], state_dict["delivered"]
+            form = (state_dict["dp_world_size"], state_dict["rows"])
+            stream = {**json.loads(state_dict["stream"]), "lanes": lanes}
+        except (KeyError, TypeError, ValueError) as error:
+            raise StateError(f"expected a state_dict of RankBatches, got one with {sorted(state_dict)}") from error
+        if version != _VERSION:
+            raise StateError(f"the state_dict has version {version}, and this release reads version {_VERSION}")
+        if type(delivered) is not int or delivered < 0 or (delivered and delivered >= self._count):
+            raise StateError(f"the state_dict was saved after {delivered} batches of a step of {self._count}")
+        if delivered and form != (self._dp_world_size, self._rows):
+            raise StateError(
+                f"the state was saved within a step, after {delivered} batches of {form[1]} rows on {form[0]} "
+                "data-parallel ranks, and restores only on as many: save after whole optimizer steps"
+            )
+        self._steps.set_state(stream)
+        self._step, self._before, self._delivered = None, self._steps.get_state(), delivered
+
+    def stats(self) -> dict[str, Any]:
+        """Figures of this rank's lanes, see `PackedDatasetIterator.stats`."""
+        return self._steps.stats()
+
+    def close(self) -> None:
+        """Stops and joins the threads. Delivered batches stay valid."""
+        self._steps.close()
+
+
+class _Steps(StreamIterator[Element]):
+    """One rank's rows of each step, up to the last step of all ranks."""
+
+    def __init__(self, dataset: PackedDataset, ranks: Ranks | None) -> None:
+        spec = spec_of(dataset)
+        self._ranks = ranks
+        self._ends = spec.ends
+        self._is_compared = ranks is None
+        # Begun votes, by the steps before the one that they are about.
+        self._votes: dict[int, Callable[[], bool]] = {}
+        super().__init__(spec)
+
+    @grain_compat.unwrapped
+    def __next__(self) -> Element:
+        self._assert_not_closed()
+        core = self._stream.core
+        self._stream.begin(1)
+        self._reporter.tick(self.stats, self._stream)
+        try:
+            self._compare()
+            step = own = core.take()
+            if own.arrays is None:
+                step = core.padding() or own
+            if step.arrays is None:
+                raise GristmillError("internal error: padding requested before the end of the stream")
+            exists = self._vote(step.step - 1, own.arrays is not None)()
+            if exists:
+                self._vote(step.step, own.arrays is not None and step.more)
+        except BaseException:
+            core.interrupted = 0  # it comes again
+            raise
+        if exists:
+            core.delivered = step.number
+            return step.arrays
+        core.delivered = step.number - 1  # up to the end, without the padding after it
+        self._reporter.end(self.stats, self._stream)
+        raise StopIteration
+
+    def set_state(self, state: State) -> None:
+        super().set_state(state)
+        for answer in self._votes.values():
+            answer()  # the other ranks have begun them too
+        self._votes, self._is_compared = {}, self._ranks is None
+
+    def _compare(self) -> None:
+        if self._ranks is not None and not self._is_compared:
+            position = self._stream.position()
+            self._ranks.check_same(position["fingerprint"], position["step"])
+            self._is_compared = True
+
+    def _vote(self, step: int, more: bool) -> Callable[[], bool]:
+        """The vote on whether any rank has rows in the step after `step` steps; begun once."""
+        if self._ranks is None or not self._ends:
+            return lambda: more
+        if step not in self._votes:
+            self._votes = {known: vote for known, vote in self._votes.items() if known == step - 1}
+            self._votes[step] = self._ranks.vote(more)
+        return self._votes[step]
+
+
+def rows_of(num_tokens: int, sequence_length: int) -> int:
+    """The rows of `sequence_length` tokens of a batch of `num_tokens` tokens.
+
+    Raises:
+      ArgumentError: they are no whole rows.
+    """
+    if num_tokens < sequence_length or num_tokens % sequence_length:
+        raise ArgumentError(
+            f"num_tokens_per_microbatch_per_dp_rank={num_tokens}: expected a multiple of "
+            f"max_context_length={sequence_length}, the tokens of a row"
+        )
+    return checks.integer("num_tokens_per_batch", num_tokens // sequence_length, 1, 2**20)
