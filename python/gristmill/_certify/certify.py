@@ -19,7 +19,7 @@ from gristmill.errors import TokenizerError
 
 # Of one kind that are compared at once.
 _BATCH_TEXTS = 256
-_BATCH_CHARACTERS = 2**18
+_BATCH_CHARACTERS = 2**16
 
 
 @dataclass(frozen=True)
