@@ -104,6 +104,15 @@ test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loop
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/ray/bin/python -m pytest tests/python/integrations/test_ray.py
 
+# Spark needs a Java, such as apt's default-jre-headless; its tests are left out without one.
+.PHONY: test-engines
+test-engines: $(VENV)/.ready-test ## The recipes of Dask, Beam and Spark for packing, which take 1 GB of target
+	$(call say,Packing with Dask and Beam and Spark)
+	@test -e target/engines/bin/python || $(PYTHON) -m venv target/engines
+	target/engines/bin/python -m pip install "distributed>=2025" "apache-beam>=2.65" "pyspark>=4"
+	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
+		target/engines/bin/python -m pytest tests/python/integrations/test_engines.py
+
 # Neither the test extra nor the package needs these.
 .PHONY: test-images
 test-images: $(VENV)/.ready-test ## Pixels of image models beside those of transformers and of Pillow 12
