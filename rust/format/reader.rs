@@ -96,7 +96,8 @@ impl RecordReader {
         Self::of_shard(&shard, source, options, stop)
     }
 
-    fn of_shard(
+    /// Reads a shard, or a piece of one, from any source of the whole file.
+    pub fn of_shard(
         shard: &Shard,
         mut source: Box<dyn Source>,
         options: &Arc<ReadOptions>,
@@ -268,7 +269,7 @@ impl RecordReader {
 impl RecordReader {
     /// Goes to the record with this number, or to the end if there are fewer, before the first record is read. Slower than
     /// [`skip_to`](Self::skip_to), which knows the byte: each line is looked at.
-    pub(super) fn skip_records(&mut self, number: u64) -> Result<(), ReadError> {
+    pub fn skip_records(&mut self, number: u64) -> Result<(), ReadError> {
         let skipped = match &mut self.records {
             Records::Jsonl(reader) => reader.skip_records(number),
             Records::Parquet(reader) => {

@@ -6,6 +6,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
 use pyo3::prelude::*;
+use pyo3::types::PyBytes;
 
 use super::error::guarded;
 use super::keep::{Paths, Program, SidecarFiles};
@@ -16,13 +17,13 @@ use crate::error::{Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
     AfterError, Column, Format, Member, Position, Projection, ReadError, ReadOptions, RecordReader, Scratch,
-    Values,
+    Values, without_mark,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
 use crate::prepare::sidecars::Joined;
 use crate::spec::sidecars::Sidecars;
-use crate::store::{Shard, Source};
+use crate::store::{Piece, Shard, Source};
 
 /// Reads the records of a shard, by the same rules as a run.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -163,7 +164,7 @@ impl From<&Operand<'_>> for Seen {
 impl Records {
     #[new]
     #[allow(clippy::too_many_arguments)] // one for each of Python's
-    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new()))]
+    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new(), piece=None))]
     fn new(
         py: Python<'_>,
         path: String,
@@ -173,8 +174,10 @@ impl Records {
         programs: Vec<Program>,
         sidecars: Vec<SidecarFiles>,
         storage: Vec<(String, String)>,
+        piece: Option<(u64, u64)>,
     ) -> PyResult<Self> {
-        let shard = Shard::whole(path, size);
+        let mut shard = Shard::whole(path, size);
+        shard.piece = piece.map(|(start, end)| Piece { name: Arc::clone(&shard.path), bytes: start..end });
         let options = Arc::new(ReadOptions {
             // Who looks at the first records wants no bytes ahead of them.
             places: places(PathBuf::new(), storage, 1, None),
@@ -191,7 +194,7 @@ impl Records {
             let _connection = options.places.connect([&shard])?;
             let (source, stop) = Interruptible::new(options.places.open(&shard, &Arc::default())?, &signals);
             let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
-            let reader = RecordReader::from_source(&shard.path, Box::new(source), &options, &stop);
+            let reader = RecordReader::of_shard(&shard, Box::new(source), &options, &stop);
             Ok((reader.map_err(|error| options.places.outage().unwrap_or(error))?, readers))
         })?;
         let joined = Joining {
@@ -222,6 +225,13 @@ impl Records {
                 self.expressions.iter().map(seen).collect()
             })
         })
+    }
+
+    /// Goes on to the record with this number. Returns the format's hints of where it and the next one start, and the
+    /// record as JSON; or None if there is none from here on.
+    fn record<'py>(&self, py: Python<'py>, number: u64) -> PyResult<Option<(u64, u64, Bound<'py, PyBytes>)>> {
+        let found = self.with(py, |reader| Ok(record(reader, number)?))?;
+        Ok(found.map(|(start, end, line)| (start, end, PyBytes::new(py, &line))))
     }
 
     /// How the shard holds records: "jsonl", "parquet", "arrow" or "tar".
@@ -266,6 +276,26 @@ impl Records {
         let position = self.with(py, |reader| Ok(reader.position()))?;
         Ok((position.record, position.byte))
     }
+}
+
+/// See [`Records::record`]. Bad records before it are passed over.
+fn record(reader: &mut RecordReader, number: u64) -> Result<Option<(u64, u64, Vec<u8>)>, ReadError> {
+    if reader.position() == Position::default() {
+        reader.skip_records(number)?;
+    }
+    while reader.position().record <= number {
+        let found = match reader.next_raw() {
+            Ok(None) => return Ok(None),
+            Ok(Some(record)) if record.position.record == number => {
+                (record.position.byte, without_mark(record).to_vec())
+            }
+            Ok(Some(_)) => continue,
+            Err(error) if error.rest == AfterError::Readable && error.error.record < Some(number) => continue,
+            Err(error) => return Err(error),
+        };
+        return Ok(Some((found.0, reader.position().byte, found.1)));
+    }
+    Ok(None)
 }
 
 impl Records {

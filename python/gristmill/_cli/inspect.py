@@ -49,6 +49,7 @@ _CHATS = 3
 @click.option(
     "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
 )
+@click.option("--full", is_flag=True, help="With --row: print its documents whole.")
 @click.option(
     "--shards",
     multiple=True,
@@ -83,6 +84,7 @@ def inspect(
     text: str | None,
     row: int | None,
     step: int | None,
+    full: bool,
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
@@ -96,7 +98,7 @@ def inspect(
 
     A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
     a state, or the shards or the mixture file of a run: the row's lane is replayed up to the step, and the records its
-    text came from are listed. With --keep, PATH is a shard or a glob.
+    text came from are listed, and with --full printed. With --keep, PATH is a shard or a glob.
 
     \b
     Examples:
@@ -113,8 +115,10 @@ def inspect(
         --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
       gristmill inspect mixture.toml
       gristmill inspect mixture.toml --row 5 --step 120
-      gristmill inspect state.json --row 5 --shards mixture.toml
+      gristmill inspect state.json --row 5 --step 4217 --full --shards mixture.toml
     """
+    if full and row is None:
+        raise click.UsageError("--full applies only together with --row")
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
     storage = stores.check_options("--storage-option", storage_options)
@@ -125,7 +129,7 @@ def inspect(
         _check_mixture_options(keep, text, chat or prompt, shards, drop, sample, row, step)
         own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
-        _show_mixture(file, row, step, settings, print_config=print_config, as_json=as_json)
+        _show_mixture(file, row, step, settings, full=full, print_config=print_config, as_json=as_json)
         return
     if chat or prompt:
         others = (keep, text, row, step, shards, drop, sample, True if chat and prompt else None)
@@ -172,7 +176,7 @@ def inspect(
             path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage
         )
         with run as opened:
-            found = locate.locate(opened, row=row, step=step)
+            found = locate.locate(opened, row=row, step=step, full=full)
         describe = locate.describe
     if as_json:
         print_json(found)
@@ -209,6 +213,7 @@ def _show_mixture(
     step: int | None,
     settings: tuple[str, ...],
     *,
+    full: bool,
     print_config: bool,
     as_json: bool,
 ) -> None:
@@ -227,7 +232,7 @@ def _show_mixture(
     if row is None:
         found, describe = mixtures.inspect(file, dataset), mixtures.describe
     else:
-        found, describe = locate.locate(locate.run_of(dataset), row=row, step=step), locate.describe
+        found, describe = locate.locate(locate.run_of(dataset), row=row, step=step, full=full), locate.describe
     if as_json:
         print_json(found)
     else:

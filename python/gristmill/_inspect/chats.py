@@ -5,6 +5,7 @@ from collections.abc import Iterable, Mapping
 from typing import Any
 
 import numpy as np
+import numpy.typing as npt
 
 from gristmill._dataset.packed import PackedDataset
 from gristmill._sample.named import make_of
@@ -68,15 +69,28 @@ def describe(found: dict[str, Any]) -> str:
     begin, end = _MARKS
     blocks = []
     for conversation in found["conversations"]:
-        text = "".join(
-            f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in conversation["parts"]
-        )
+        text = text_with_marks(conversation["parts"])
         tokens, trained = conversation["tokens"], conversation["trained"]
         blocks.append(
             f"record {conversation['record']}: {counted(tokens, 'token')}, {trained:,} trained on, which are between "
             f"{begin} and {end}\n\n{text}"
         )
     return "\n\n".join(blocks) or "no records"
+
+
+def marked(encoder: Encoder, ids: npt.NDArray[np.int32], trained: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
+    """The texts of neighbouring tokens that are all trained on, or all not: dicts of `text` and `trained`."""
+    borders = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
+    return [
+        {"text": encoder.decode(ids[start:end]), "trained": bool(trained[start])}
+        for start, end in itertools.pairwise(borders)
+    ]
+
+
+def text_with_marks(parts: Iterable[Mapping[str, Any]]) -> str:
+    """A text for people, with what is trained on between marks."""
+    begin, end = _MARKS
+    return "".join(f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in parts)
 
 
 def _conversation(encoder: Encoder, record: int, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
@@ -86,9 +100,5 @@ def _conversation(encoder: Encoder, record: int, rows: Iterable[Mapping[str, Any
         tokens.append(row["tokens"][is_token])
         mask.append(row["tokens_loss_mask"][is_token])
     ids, trained = np.concatenate(tokens), np.concatenate(mask) == 1
-    borders = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
-    parts = [
-        {"text": encoder.decode(ids[start:end]), "trained": bool(trained[start])}
-        for start, end in itertools.pairwise(borders)
-    ]
+    parts = marked(encoder, ids, trained)
     return {"record": record, "tokens": len(ids), "trained": int(trained.sum()), "parts": parts}

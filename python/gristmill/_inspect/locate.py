@@ -11,7 +11,8 @@ from typing import Any, NamedTuple
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
-from gristmill._inspect import prepared_folder
+from gristmill._inspect import documents, prepared_folder
+from gristmill._inspect.chats import text_with_marks
 from gristmill._mixture.fingerprint import is_mixture
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Sample
@@ -112,19 +113,20 @@ def run_of(dataset: PackedDataset, state: states.State | None = None) -> Run:
     return Run(whole, iter(whole).get_state() if state is None else state)
 
 
-def locate(run: Run, *, row: int, step: int | None) -> dict[str, Any]:
+def locate(run: Run, *, row: int, step: int | None, full: bool = False) -> dict[str, Any]:
     """Finds the sources of a row of a run.
 
     Args:
       run: the run.
       row: of the global batch, from 0.
       step: of the batch, from 0. None: the first one after the run's state.
+      full: whether to read the documents whole.
 
     Raises:
       GristmillError: the state is of another dataset, or there is no such row; the message says how many there are.
     """
     step, lane, element = _replay(run.dataset, run.state, step, row)
-    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, element)}
+    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, element, full)}
 
 
 def first_step(state: states.State, step: int | None) -> int:
@@ -151,7 +153,7 @@ def describe(found: dict[str, Any]) -> str:
     if not found["segments"]:
         return f"{summary}\n\nThe row is all padding: its lane has ended."
     images = ["images"] if "images" in found["segments"][0] else []
-    rows = [["in row", "shard", "record", "tokens", *images, "text"]]
+    rows = [["in row", "shard", "record", "bytes", "tokens", *images, "text"]]
     for part in found["segments"]:
         start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
@@ -159,13 +161,21 @@ def describe(found: dict[str, Any]) -> str:
                 f"{start}-{start + length - 1}",
                 part["shard"],
                 f"{part['record']:,}",
+                "{:,}-{:,}".format(*part["bytes"]) if part["bytes"] else "",
                 f"{offset:,}-{offset + length - 1:,}",
                 *(f"{part[name]:,}" for name in images),
                 json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
             ]
         )
-    right = (0, 2, 3, 4) if images else (0, 2, 3)
-    return f"{summary}\n\n{format_columns(rows, right=right)}"
+    right = (0, 2, 3, 4, 5) if images else (0, 2, 3, 4)
+    parts = {(part["shard"], part["record"]): part for part in found["segments"] if "document" in part}
+    return "\n\n".join([summary, format_columns(rows, right=right), *map(_describe_document, parts.values())])
+
+
+def _describe_document(part: Mapping[str, Any]) -> str:
+    document = part["document"]
+    text = text_with_marks(document["parts"]) if "parts" in document else document["text"]
+    return f"{part['shard']}: record {part['record']:,}, whole\n\n{text}"
 
 
 def _make_dataset(shards: list[str] | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
@@ -244,7 +254,7 @@ def _element(iterator: PackedDatasetIterator, ahead: int, lanes: str) -> "Elemen
         return next(iterator, None)
 
 
-def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str, Any]:
+def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool) -> dict[str, Any]:
     spec = spec_of(dataset)
     if element is None:
         return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
@@ -260,7 +270,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
     places = () if masks is None else element["image_position"][masks[:, 0] > 0]
     segments, start = [], first_token(element[mark_field(spec.fields)])
     first = start
-    for shard, record, offset, length in element["provenance"].tolist():
+    entries = element["provenance"].tolist()
+    records = documents.find(dataset, [(shard, record) for shard, record, _, length in entries if length], whole=full)
+    for shard, record, offset, length in entries:
         if not length:
             break
         segments.append(
@@ -269,6 +281,7 @@ def _describe_row(dataset: PackedDataset, element: "Element | None") -> dict[str
                 "length": length,
                 "shard": pieces[shard].name,
                 "record": record,
+                **records.get((shard, record), {"bytes": None}),
                 "offset": offset,
                 "text": dataset.encoder.decode(
                     [token for token in tokens[start : start + length].tolist() if token not in image_tokens]

@@ -169,7 +169,11 @@ def test_inspect_shows_texts_and_images_of_a_row(folder, capsys, where, model):
         "--sample", 'text={"kind": "text", "field": "txt"}', "--set", "packing=best_fit", "--set", "batch_size=1",
         "--set", "eos=False", "--set", f"sequence_length={512 if model == 'llama4' else 128}",
     ]  # fmt: skip
-    found = json.loads(run(capsys, "inspect", folder / where, "--row", 0, "--step", 0, *options, "--json"))
+    found = json.loads(run(capsys, "inspect", folder / where, "--row", 0, "--step", 0, "--full", *options, "--json"))
+    for part in found["segments"]:
+        assert part["document"]["text"] == part["text"]  # samples with images are whole in their row
+        assert part["bytes"][0] % 512 == 0
+        assert json.loads(part["document"]["record"])
     records = [(part["record"], part["images"]) for part in found["segments"]]
     assert records
     assert all(images == record % 4 for record, images in records)

@@ -1,0 +1,138 @@
+"""The documents of a row, whole: their records are read again, and what a run makes of them.
+
+A document may begin in an earlier row. So its record is found in the shard, and a stream that begins there is replayed,
+of the same source, but with one document in each row.
+"""
+
+import itertools
+import json
+from collections.abc import Iterable
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+from gristmill import _core
+from gristmill._dataset.iterator import PackedDatasetIterator
+from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._inspect.chats import marked
+from gristmill._sample.plans import ImageTextPlan, TextPlan
+from gristmill._spec.spec import Spec
+from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.local_files import utf8_path
+
+# A longer document takes several rows here.
+_ROW = 2**14
+# Formats whose records have no place of their own among the bytes.
+_OF_ROWS = ("parquet", "arrow")
+_OF_TOKENS = ("tokens", "tokens_loss_mask")
+
+# The index of a piece among those of all sources, and the number of a record in it.
+Place = tuple[int, int]
+
+
+def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dict[Place, dict[str, Any]]:
+    """The records of a row.
+
+    Args:
+      dataset: the dataset of the row.
+      places: where they are.
+      whole: whether to read the documents, too.
+
+    Returns:
+      For each: `bytes`, the first byte of the record in the inflated shard and that after it, or None in a format of
+      rows; if `whole`, also `document`, a dict of `text`, the `record` as JSON, and, of samples with a loss mask,
+      `parts`, as `gristmill inspect --chat` has them.
+
+    Raises:
+      GristmillError: a shard cannot be read.
+    """
+    specs = [(spec, own) for spec in spec_of(dataset).sources for own in range(len(spec.source.input.pieces))]
+    found = {}
+    for piece, group in itertools.groupby(sorted(set(places)), key=lambda place: place[0]):
+        spec, own = specs[piece]
+        reader = _reader(spec, own)
+        for place in group:
+            record = reader.record(place[1])
+            if record is None:
+                continue
+            start, end, line = record
+            described: dict[str, Any] = {"bytes": None if reader.format in _OF_ROWS else [start, end]}
+            if whole:
+                document = _document(spec, own, place[1], start, line, dataset.encoder)
+                described["document"] = {**document, "record": line.decode(errors="replace")}
+            found[place] = described
+    return found
+
+
+def _reader(spec: Spec, own: int) -> _core.Records:
+    given = spec.source.input
+    piece, size = given.pieces[own], dict(given.shards)[given.pieces[own].path]
+    part = None if piece.end - piece.start == size else (piece.start, piece.end)
+    storage = given.shards.storage_options
+    return _core.Records(utf8_path(piece.path), size, given.max_document_bytes, storage=storage, piece=part)
+
+
+def _document(spec: Spec, own: int, record: int, byte: int, line: bytes, encoder: Encoder) -> dict[str, Any]:
+    """The text of a record: that of its field, or what its tokens say."""
+    plan = spec.source.input.sample
+    if plan is None or isinstance(plan, TextPlan):
+        text = _value(line, spec.source.input.text_field)
+        if text is not None:
+            return {"text": text}
+    ids, trained = _tokens(spec, own, record, byte)
+    text = encoder.decode(ids)
+    return {"text": text} if trained is None else {"text": text, "parts": marked(encoder, ids, trained)}
+
+
+def _value(line: bytes, path: str) -> str | None:
+    """The string of a record at a path, if it is as simple as that."""
+    try:
+        record = json.loads(line)
+        value = record.get(path)
+        for key in path.split(".") if value is None else ():
+            record = value = record[key]
+    except (ValueError, AttributeError, KeyError, TypeError, RecursionError):
+        return None
+    return value if isinstance(value, str) else None
+
+
+def _tokens(spec: Spec, own: int, record: int, byte: int) -> tuple[Any, Any]:
+    """The ids of a record's sample, and for each whether it is trained on; None if it has no mask."""
+    plan = spec.source.input.sample
+    alone = _alone(spec, keeps_rows=isinstance(plan, ImageTextPlan))
+    sizes = [piece.end - piece.start for piece in spec.source.input.pieces]
+    shard = _core.deal(sizes, 1, None, 0)[0].index(own)
+    with PackedDatasetIterator(alone) as iterator:
+        state = iterator.get_state()
+        numbers = {"shard": shard, "record": record, "byte": byte}
+        cursor = " ".join(f"{name}={number}" for name, number in numbers.items() if number)
+        iterator.set_state({**state, "lanes": {"0": cursor}})
+        own_rows = itertools.takewhile(lambda row: tuple(row["provenance"][0, :2].tolist()) == (own, record), iterator)
+        rows = [
+            {name: array[row["tokens_segment_ids"] > 0] for name, array in row.items() if name in _OF_TOKENS}
+            for row in own_rows
+        ]
+    ids = np.concatenate([row["tokens"] for row in rows])
+    kept = ids != plan.image_token if isinstance(plan, ImageTextPlan) else np.ones(len(ids), np.bool_)
+    if plan is None or not plan.has_mask:
+        return ids[kept], None
+    trained = np.concatenate([row["tokens_loss_mask"] for row in rows]) == 1
+    return ids[kept], trained[kept]
+
+
+def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
+    """A stream of a source with one document in each row. Samples with images are never cut: theirs stay as long."""
+    cut: dict[str, Any] = {"truncation": "right"} if keeps_rows else {"truncation": "split", "sequence_length": _ROW}
+    fixed: dict[str, Any] = {"batch_size": None, "max_segments": None, "boundary_targets": False}
+    rows = replace(spec.rows, packing="pad", layout="grain", **fixed, **cut)
+    alone = replace(
+        spec,
+        source=replace(spec.source, faults=replace(spec.source.faults, quarantine_file=None)),
+        rows=rows,
+        order=replace(spec.order, lanes=1, seed=None, epochs=1),
+        mixing=None,
+    )
+    return alone.with_running(
+        own_lanes=[0], shard_index=0, shard_count=1, provenance=1, source_arrays=False, prefetch=1, threads=1
+    )
