@@ -15,15 +15,16 @@ use crate::merge::rules::{MergeRules, PRODUCTS};
 use crate::model::Model;
 use crate::model::bytes::ByteModel;
 use crate::model::characters::{CharModel, Spaces};
+use crate::model::word_piece::WordPieces;
 use crate::normalize_and_cut::{Cut, TextRules};
 use crate::offsets::Spelling;
-use crate::plan::{Style, plan_engine};
+use crate::plan::{Plan, Style, plan_engine};
 use crate::pretokenize::PADDING;
 use crate::pretokenize::boundaries::class_cutter::ClassCutter;
 use crate::reference::library_call;
 use crate::simd::Simd;
-use crate::tokenizer_json::TokenizerJson;
-use crate::vocab::Vocab;
+use crate::tokenizer_json::{BpeModel, ModelJson, TokenizerJson, WordPieceModel};
+use crate::vocab::{Ids, Vocab};
 
 /// What all workers of one tokenizer share.
 pub struct FastEncoder {
@@ -34,6 +35,7 @@ pub struct FastEncoder {
     model: Model,
     /// The initial content of each worker's cache.
     preload: Preload,
+    simd: Simd,
     cache_bytes: usize,
 }
 
@@ -49,16 +51,93 @@ pub struct FastWorker {
 impl FastEncoder {
     /// Takes a file that parses, or says in one clause what the fast engine does not support.
     pub fn new(file: TokenizerJson, options: &EncoderOptions) -> Result<Self, String> {
-        let bpe = &file.model;
         let simd = options.simd;
         let plan = plan_engine(&file, simd)?;
-        let (vocab, ids) = Vocab::new(bpe.vocab())?;
-        let mut rules = MergeRules::new(bpe.merges(), &vocab, &ids)?;
+        let (vocab, ids) = Vocab::new(file.model.vocab())?;
+        let parts = match &file.model {
+            ModelJson::Bpe(model) => Parts::bpe(plan, model, &vocab, &ids, simd)?,
+            ModelJson::WordPiece(model) => Parts::word_piece(plan, model, &vocab, &ids)?,
+        };
+        let Parts { description, text, model, rules } = parts;
+        let added = AddedTokens::new(
+            file.added_tokens,
+            &vocab,
+            &ids,
+            &Rules {
+                normalize: &|content| {
+                    let mut buffer = String::new();
+                    text.normalize(content, &mut buffer).map(str::to_owned).map_err(|error| error.to_string())
+                },
+                simd,
+                spaces_are_markers: text.normalizes_spaces(),
+                special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
+            },
+        )?;
+        let makes = |id| rules.as_ref().is_some_and(|rules| rules.makes(id));
+        let preload = Preload::new(&vocab, makes, &text, &model);
+        let cache_bytes = options.cache_bytes;
+        Ok(Self { vocab, added, description, text, model, preload, simd, cache_bytes })
+    }
+
+    /// The type of the model.
+    pub fn model(&self) -> &'static str {
+        self.model.name()
+    }
+
+    /// Why no text can be encoded [around](FastWorker::encode_around) data, if it cannot.
+    pub fn recognises_special_everywhere(&self) -> Option<&'static str> {
+        self.added
+            .normalized
+            .has_special()
+            .then_some("its special tokens are searched for in normalized text")
+    }
+
+    /// How the tokens of the vocabulary spell a text, if those that cover one are sure to be in their right positions: not
+    /// where a normalizer or an added token may remove a space, and the pre-tokenizer then puts one in front.
+    pub fn spelling(&self) -> Option<Spelling> {
+        let spelling = match (&self.model, &self.text) {
+            (Model::Bytes(_), _) => Spelling::Bytes,
+            (Model::Characters(_), TextRules::Split { .. }) => Spelling::Characters,
+            (Model::Characters(_), TextRules::SentencePiece { .. }) => Spelling::Markers,
+            (Model::WordPiece(_), _) => return None,
+        };
+        let covers =
+            self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space();
+        covers.then_some(spelling)
+    }
+
+    /// Bytes that all workers share.
+    pub fn bytes(&self) -> usize {
+        self.vocab.bytes()
+            + self.added.bytes()
+            + self.text.bytes()
+            + self.model.bytes()
+            + self.preload.bytes()
+    }
+
+    /// Bytes of a worker before its first text.
+    pub fn worker_bytes(&self) -> usize {
+        self.preload.empty_cache(self.cache_bytes).bytes()
+    }
+}
+
+/// What depends on the type of the model.
+struct Parts {
+    description: String,
+    text: TextRules,
+    model: Model,
+    /// The merges of BPE.
+    rules: Option<MergeRules>,
+}
+
+impl Parts {
+    fn bpe(plan: Plan, bpe: &BpeModel, vocab: &Vocab, ids: &Ids, simd: Simd) -> Result<Self, String> {
+        let mut rules = MergeRules::new(bpe.merges(), vocab, ids)?;
         let mut description = plan.description;
         let (text, model) = match plan.style {
             Style::Split { pretokenizer, normalizer } if pretokenizer.is_byte_level() => {
                 let mut bytes =
-                    ByteModel::new(&vocab, &ids, &rules, bpe, pretokenizer.removed().cloned(), simd)?;
+                    ByteModel::new(vocab, ids, &rules, bpe, pretokenizer.removed().cloned(), simd)?;
                 let add_prefix_space = pretokenizer.add_prefix_space();
                 let words = pretokenizer.joined_pairs().map(|pairs| ClassCutter::new(&pairs, false, simd));
                 let cut = match words.filter(ClassCutter::ends_words) {
@@ -74,7 +153,7 @@ impl FastEncoder {
             }
             Style::Split { pretokenizer, normalizer } => {
                 let removed = pretokenizer.removed().cloned();
-                let characters = CharModel::new(&vocab, &ids, &rules, bpe, Spaces::Spaces, removed, simd)?;
+                let characters = CharModel::new(vocab, ids, &rules, bpe, Spaces::Spaces, removed, simd)?;
                 let cut = if pretokenizer.is_whole() {
                     Cut::Words(cutter(&characters, false, simd, &mut description))
                 } else {
@@ -91,9 +170,9 @@ impl FastEncoder {
                 separators,
             } => {
                 if let Some(separators) = &separators {
-                    keep_whole(&mut rules, &vocab, separators)?;
+                    keep_whole(&mut rules, vocab, separators)?;
                 }
-                let characters = CharModel::new(&vocab, &ids, &rules, bpe, Spaces::Markers, None, simd)?;
+                let characters = CharModel::new(vocab, ids, &rules, bpe, Spaces::Markers, None, simd)?;
                 if separators.is_some()
                     && let Some(why) = characters.uncut
                 {
@@ -104,59 +183,18 @@ impl FastEncoder {
                 (text, Model::Characters(Box::new(characters)))
             }
         };
-        let added = AddedTokens::new(
-            file.added_tokens,
-            &vocab,
-            &ids,
-            &Rules {
-                normalize: &|content| {
-                    let mut buffer = String::new();
-                    text.normalize(content, &mut buffer).map(str::to_owned).map_err(|error| error.to_string())
-                },
-                simd,
-                spaces_are_markers: text.normalizes_spaces(),
-                special_as_text: options.special_tokens_in_text == SpecialTokens::Text,
-            },
-        )?;
-        let preload = Preload::new(&vocab, &rules, &text, &model);
-        Ok(Self { vocab, added, description, text, model, preload, cache_bytes: options.cache_bytes })
+        Ok(Self { description, text, model, rules: Some(rules) })
     }
 
-    /// Whether spellings that cover a text are in their right positions: not where a normalizer or an added token may
-    /// remove a space, and the pre-tokenizer then puts one in front.
-    pub fn covers_by_spelling(&self) -> bool {
-        self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space()
-    }
-
-    /// Why no text can be encoded [around](FastWorker::encode_around) data, if it cannot.
-    pub fn recognises_special_everywhere(&self) -> Option<&'static str> {
-        self.added
-            .normalized
-            .has_special()
-            .then_some("its special tokens are searched for in normalized text")
-    }
-
-    /// How the tokens of the vocabulary spell a text.
-    pub fn spelling(&self) -> Spelling {
-        match (&self.model, &self.text) {
-            (Model::Bytes(_), _) => Spelling::Bytes,
-            (Model::Characters(_), TextRules::Split { .. }) => Spelling::Characters,
-            (Model::Characters(_), TextRules::SentencePiece { .. }) => Spelling::Markers,
-        }
-    }
-
-    /// Bytes that all workers share.
-    pub fn bytes(&self) -> usize {
-        self.vocab.bytes()
-            + self.added.bytes()
-            + self.text.bytes()
-            + self.model.bytes()
-            + self.preload.bytes()
-    }
-
-    /// Bytes of a worker before its first text.
-    pub fn worker_bytes(&self) -> usize {
-        self.preload.empty_cache(self.cache_bytes).bytes()
+    fn word_piece(plan: Plan, pieces: &WordPieceModel, vocab: &Vocab, ids: &Ids) -> Result<Self, String> {
+        let Style::Split { pretokenizer, normalizer } = plan.style else {
+            return Err("its pre-tokenizer turns spaces into markers".into());
+        };
+        let removed = pretokenizer.removed().cloned();
+        let cut = Cut::Pretokens(pretokenizer);
+        let text = TextRules::Split { cut, add_prefix_space: false, normalizer };
+        let model = Model::WordPiece(Box::new(WordPieces::new(vocab, ids, pieces, removed)?));
+        Ok(Self { description: plan.description, text, model, rules: None })
     }
 }
 
@@ -198,8 +236,8 @@ const KEPT_TEXT: usize = 16 << 20;
 
 impl FastWorker {
     pub fn new(shared: Arc<FastEncoder>) -> Self {
-        let pretokens =
-            PretokenWorker::new(shared.preload.cache(shared.model.table().simd(), shared.cache_bytes));
+        let cache = shared.preload.cache(shared.simd, shared.cache_bytes);
+        let pretokens = PretokenWorker::new(shared.simd, cache);
         Self { shared, pretokens, text: PretokenBuffer::default(), normalized: String::new() }
     }
 

@@ -4,7 +4,7 @@
 //! which owns all state that the thread changes.
 //!
 //! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it recognises
-//! (`recognise.rs`): byte-level BPE and SentencePiece-style BPE. The other is the `tokenizers` crate itself, for
+//! (`plan.rs`): byte-level and SentencePiece-style BPE, and `WordPiece`. The other is the `tokenizers` crate itself, for
 //! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
 //! fast.
 
@@ -173,8 +173,8 @@ impl Encoder {
             Err(reason) => {
                 let reference = make_reference(json, &options)?;
                 let reason = match reference.model() {
-                    model if model != "BPE" && options.engine == Engine::Fast => {
-                        unsupported(&format!("its model is {model}, not BPE"))
+                    model @ ("Unigram" | "WordLevel") if options.engine == Engine::Fast => {
+                        unsupported(&format!("its model is {model}"))
                     }
                     _ => reason,
                 };
@@ -218,7 +218,7 @@ impl Encoder {
     /// The type of the model: BPE, Unigram, `WordPiece` or `WordLevel`.
     pub fn model(&self) -> &'static str {
         match &self.shared.backend {
-            Backend::Fast(..) => "BPE",
+            Backend::Fast(fast, _) => fast.model(),
             Backend::Reference(reference) => reference.model(),
         }
     }
@@ -313,7 +313,7 @@ impl Encoder {
     /// The reference, which is asked where a normalizer changed the text, cannot encode it or has other ids.
     pub fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>> {
         if let Backend::Fast(fast, _) = &self.shared.backend
-            && fast.covers_by_spelling()
+            && let Some(spelling) = fast.spelling()
         {
             let spellings = self.shared.spellings.get_or_make(|| {
                 let tokens = (0..=self.largest_id()).map(|id| {
@@ -321,7 +321,7 @@ impl Encoder {
                     let token = added.or_else(|| fast.vocab.token(id)).unwrap_or_default();
                     (token.to_owned(), added.is_some())
                 });
-                Spellings::new(fast.spelling(), tokens)
+                Spellings::new(spelling, tokens)
             });
             if let Some(starts) = spellings.starts(text, ids) {
                 return Ok(starts);

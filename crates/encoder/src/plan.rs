@@ -7,7 +7,7 @@ use tokenizers::PreTokenizerWrapper;
 use crate::normalize::Normalizer;
 use crate::pretokenize::patterns::{self, Pretokenizer};
 use crate::simd::Simd;
-use crate::tokenizer_json::{BpeModel, TokenizerJson};
+use crate::tokenizer_json::{BpeModel, ModelJson, TokenizerJson};
 use crate::vocab::MARKER_TEXT;
 use crate::vocab::single_char;
 
@@ -55,9 +55,13 @@ pub enum Prefix {
 /// Recognises normalizer, pre-tokenizer and model options, for a processor with this kernel.
 pub fn plan_engine(file: &TokenizerJson, simd: Simd) -> Result<Plan, String> {
     let TokenizerJson { normalizer, pre_tokenizer, added_tokens, model } = file;
-    check_model(model)?;
     let normalizers = flattened(normalizer, "normalizers");
     let steps = flattened(pre_tokenizer, "pretokenizers");
+    let model = match model {
+        ModelJson::Bpe(model) => model,
+        ModelJson::WordPiece(_) => return words("WordPiece", &normalizers, pre_tokenizer, simd),
+    };
+    check_model(model)?;
     let is_byte_level = steps.iter().any(|step| step["type"] == "ByteLevel");
     if model.ignore_merges() && !is_byte_level {
         return Err("its model ignores merges and its pre-tokenizer is not byte-level".into());
@@ -169,6 +173,20 @@ fn split_text(normalizers: &[&Value], json: &Value, simd: Simd) -> Result<Plan, 
     let bpe = if pretokenizer.is_byte_level() { "byte-level BPE" } else { "BPE of characters" };
     let description = format!("{bpe}{after}, {}", pretokenizer.describe());
     Ok(Plan { style: Style::Split { pretokenizer, normalizer }, description })
+}
+
+/// For a model that takes words, whatever characters they consist of.
+fn words(model: &str, normalizers: &[&Value], json: &Value, simd: Simd) -> Result<Plan, String> {
+    let mut plan = split_text(normalizers, json, simd)?;
+    match &plan.style {
+        Style::Split { pretokenizer, .. } if pretokenizer.is_byte_level() => {
+            Err(format!("its model is {model}, and its pre-tokenizer is byte-level"))
+        }
+        _ => {
+            plan.description = plan.description.replacen("BPE of characters", model, 1);
+            Ok(plan)
+        }
+    }
 }
 
 fn sentence_piece(

@@ -19,12 +19,27 @@ use tokenizers::{
     TruncationParams,
 };
 
-/// A tokenizer.json whose model is BPE.
+/// A tokenizer.json whose model is one of the fast engine's.
 pub struct TokenizerJson<'a> {
     pub normalizer: serde_json::Value,
     pub pre_tokenizer: serde_json::Value,
     pub added_tokens: Vec<AddedTokenEntry>,
-    pub model: BpeModel<'a>,
+    pub model: ModelJson<'a>,
+}
+
+/// The `model` of a tokenizer.json.
+pub enum ModelJson<'a> {
+    Bpe(Box<BpeModel<'a>>),
+    WordPiece(WordPieceModel<'a>),
+}
+
+impl<'a> ModelJson<'a> {
+    pub fn vocab(&self) -> &[(Token<'a>, u32)] {
+        match self {
+            Self::Bpe(model) => model.vocab(),
+            Self::WordPiece(model) => &model.vocab.0,
+        }
+    }
 }
 
 /// One entry of `added_tokens`. Its `id` is not read: the reference only warns when it differs from the one that the
@@ -51,7 +66,17 @@ impl AddedTokenEntry {
     }
 }
 
-/// The `model` of a tokenizer.json. The reference takes a missing `type` for BPE when the rest fits.
+/// A model of one type. The reference takes a missing `type` for the first one whose other fields fit.
+trait ModelFields<'a>: Deserialize<'a> {
+    const TYPE: &'static str;
+
+    /// The `type` in the file.
+    fn kind(&self) -> Option<&str>;
+
+    fn into_model(self) -> ModelJson<'a>;
+}
+
+/// A BPE model.
 #[derive(Deserialize)]
 pub struct BpeModel<'a> {
     #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
@@ -74,6 +99,42 @@ pub struct BpeModel<'a> {
     vocab: VocabEntries<'a>,
     #[serde(borrow)]
     merges: MergeEntries<'a>,
+}
+
+impl<'a> ModelFields<'a> for BpeModel<'a> {
+    const TYPE: &'static str = "BPE";
+
+    fn kind(&self) -> Option<&str> {
+        self.kind.as_ref().map(|kind| &*kind.0)
+    }
+
+    fn into_model(self) -> ModelJson<'a> {
+        ModelJson::Bpe(Box::new(self))
+    }
+}
+
+/// A `WordPiece` model.
+#[derive(Deserialize)]
+pub struct WordPieceModel<'a> {
+    #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
+    kind: Option<Text<'a>>,
+    pub unk_token: String,
+    pub continuing_subword_prefix: String,
+    pub max_input_chars_per_word: usize,
+    #[serde(borrow)]
+    vocab: VocabEntries<'a>,
+}
+
+impl<'a> ModelFields<'a> for WordPieceModel<'a> {
+    const TYPE: &'static str = "WordPiece";
+
+    fn kind(&self) -> Option<&str> {
+        self.kind.as_ref().map(|kind| &*kind.0)
+    }
+
+    fn into_model(self) -> ModelJson<'a> {
+        ModelJson::WordPiece(self)
+    }
 }
 
 /// A token as spelled in the file; borrowed unless it contains an escape.
@@ -103,14 +164,11 @@ impl<'a> BpeModel<'a> {
 
 impl<'a> TokenizerJson<'a> {
     pub fn parse(json: &'a [u8]) -> Result<Self, String> {
-        let Object::<Outline<'a>>(outline) =
-            serde_json::from_slice(json).map_err(|error| error.to_string())?;
-        let (added_tokens, Object(model)) = (outline.added_tokens, outline.model);
+        // In the order in which the reference tries the types where a file names none.
+        let (outline, model) = Outline::<BpeModel>::read(json)
+            .or_else(|reason| Outline::<WordPieceModel>::read(json).map_err(|_| reason))?;
         if outline.version != "1.0" {
             return Err(format!("its version is {:?}", outline.version));
-        }
-        if model.kind.as_ref().is_some_and(|kind| kind.0 != "BPE") {
-            return Err("its model is not BPE".into());
         }
         check::<TruncationParams>(outline.truncation)?;
         check::<PaddingParams>(outline.padding)?;
@@ -121,7 +179,7 @@ impl<'a> TokenizerJson<'a> {
         Ok(Self {
             normalizer: as_the_reference_reads::<NormalizerWrapper>(outline.normalizer)?,
             pre_tokenizer: as_the_reference_reads::<PreTokenizerWrapper>(outline.pre_tokenizer)?,
-            added_tokens: added_tokens.into_iter().map(|Object(entry)| entry).collect(),
+            added_tokens: outline.added_tokens.into_iter().map(|Object(entry)| entry).collect(),
             model,
         })
     }
@@ -129,8 +187,8 @@ impl<'a> TokenizerJson<'a> {
 
 /// The reference refuses a file with a key that it does not know.
 #[derive(Deserialize)]
-#[serde(deny_unknown_fields)]
-struct Outline<'a> {
+#[serde(deny_unknown_fields, bound(deserialize = "M: ModelFields<'de>"))]
+struct Outline<'a, M> {
     #[serde(default = "current_version")]
     version: String,
     #[serde(borrow, default)]
@@ -147,8 +205,31 @@ struct Outline<'a> {
     post_processor: Option<&'a RawValue>,
     #[serde(borrow, default)]
     decoder: Option<&'a RawValue>,
-    #[serde(borrow)]
-    model: Object<BpeModel<'a>>,
+    model: Object<M>,
+}
+
+impl<'a, M: ModelFields<'a>> Outline<'a, M> {
+    /// Reads a file whose model has these fields, and separates the model from its other parts.
+    fn read(json: &'a [u8]) -> Result<(Outline<'a, ()>, ModelJson<'a>), String> {
+        let Object::<Self>(outline) = serde_json::from_slice(json).map_err(|error| error.to_string())?;
+        let Self { version, truncation, padding, added_tokens, .. } = outline;
+        let Self { normalizer, pre_tokenizer, post_processor, decoder, model: Object(model), .. } = outline;
+        if model.kind().is_some_and(|kind| kind != M::TYPE) {
+            return Err(format!("its model is not {}", M::TYPE));
+        }
+        let parts = Outline {
+            version,
+            truncation,
+            padding,
+            added_tokens,
+            normalizer,
+            pre_tokenizer,
+            post_processor,
+            decoder,
+            model: Object(()),
+        };
+        Ok((parts, model.into_model()))
+    }
 }
 
 /// The reference takes a file without a version for the current one.
@@ -336,8 +417,27 @@ mod tests {
         let pairs = file(r#"{"type":"BPE","vocab":{"a":0,"b":1,"ab":2},"merges":[["a","b"]]}"#);
         for json in [lines, pairs] {
             let parsed = TokenizerJson::parse(json.as_bytes()).unwrap();
-            assert_eq!(parsed.model.merges(), [(Cow::Borrowed("a"), Cow::Borrowed("b"))]);
-            assert_eq!(parsed.model.vocab().len(), 3);
+            let ModelJson::Bpe(model) = parsed.model else { panic!("another model") };
+            assert_eq!(model.merges(), [(Cow::Borrowed("a"), Cow::Borrowed("b"))]);
+            assert_eq!(model.vocab().len(), 3);
+        }
+    }
+
+    #[test]
+    fn a_model_without_a_type_is_known_by_its_fields() {
+        let options = r#""unk_token":"b","continuing_subword_prefix":"-","max_input_chars_per_word":9"#;
+        let vocab = r#""vocab":{"a":0,"b":1}"#;
+        for (kind, model) in [
+            ("BPE", format!(r#"{{{options},{vocab},"merges":[]}}"#)),
+            ("WordPiece", format!("{{{options},{vocab}}}")),
+            ("WordPiece", format!(r#"{{"type":"WordPiece",{options},{vocab},"merges":[]}}"#)),
+        ] {
+            let file = file(&model);
+            let found = match TokenizerJson::parse(file.as_bytes()).unwrap().model {
+                ModelJson::Bpe(_) => "BPE",
+                ModelJson::WordPiece(_) => "WordPiece",
+            };
+            assert_eq!(found, kind, "{model}");
         }
     }
 
@@ -352,6 +452,7 @@ mod tests {
             file(r#"{"type":"BPE","vocab":{"a":0},"merges":[["a","b","c"]]}"#),
             file(r#"{"type":"BPE","vocab":{"a":-1},"merges":[]}"#),
             file(r#"{"type":"WordLevel","vocab":{"a":0},"merges":[]}"#),
+            file(r#"{"type":"WordPiece","vocab":{"a":0},"unk_token":"a"}"#),
             format!(r#"{{"version":"2.0","model":{sound}}}"#),
             format!(r#"{{"version":null,"model":{sound}}}"#),
             format!(r#"{{"normalizer":{{"type":"NoSuch"}},"model":{sound}}}"#),

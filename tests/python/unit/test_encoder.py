@@ -110,9 +110,7 @@ def test_inspect_reports_memory_of_the_fast_engine(tokenizer_json, tmp_path):
     assert found["load_seconds"] > 0
     assert found["memory"] == gm.Encoder.from_file(path).memory
     assert "growing to at most 67.1 MB (cache_bytes)" in contents.describe(found)
-    words = {"a": 0, "[UNK]": 1}
-    model = {"type": "WordPiece", "vocab": words, "unk_token": "[UNK]"}
-    model |= {"continuing_subword_prefix": "##", "max_input_chars_per_word": 100}
+    model = {"type": "WordLevel", "vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]"}
     path.write_text(json.dumps({"model": model}))
     assert "that of the tokenizers library" in contents.describe(contents.inspect(path))
 

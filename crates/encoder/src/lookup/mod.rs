@@ -11,17 +11,19 @@ use crate::layout::{FEW, MEDIUM, SHORT, Value};
 use crate::lookup::cache::packed_ids::{absent_slot, as_value, pack_few};
 use crate::lookup::cache::{PretokenCache, Query};
 use crate::lookup::pretoken::Pretoken;
+use crate::merge::MergeTable;
 use crate::merge::array_merge::{ArrayMerge, Lockstep};
 use crate::model::Model;
 use crate::model::workspace::Workspace;
 use crate::normalize_and_cut::TextRules;
-use crate::simd::Scalar;
+use crate::simd::{Scalar, Simd};
 use batch::{Keys, PretokenBatch};
 use deferred::{Deferred, Miss};
 use pretoken_buffer::{PretokenBuffer, token_id};
 
 /// Encodes pre-tokens on one thread.
 pub struct PretokenWorker {
+    simd: Simd,
     workspace: Workspace,
     deferred: Deferred,
     short: Lockstep<{ SHORT + 1 }>,
@@ -34,9 +36,9 @@ pub struct PretokenWorker {
 const IN_LOCKSTEP: usize = 16;
 
 impl PretokenWorker {
-    pub fn new(cache: PretokenCache) -> Self {
+    pub fn new(simd: Simd, cache: PretokenCache) -> Self {
         let (deferred, short, medium) = Default::default();
-        Self { workspace: Workspace::new(cache), deferred, short, medium, keys: None }
+        Self { simd, workspace: Workspace::new(cache), deferred, short, medium, keys: None }
     }
 
     /// Frees the buffers that a long text has grown.
@@ -57,14 +59,14 @@ impl PretokenWorker {
         let start = bytes.len();
         let n = rules.pad(text, in_front, bytes);
         model.cut(rules, &bytes[start..], n, &mut self.workspace);
-        self.workspace.boundaries.push_ends(model.table().simd(), start as u32, ends);
+        self.workspace.boundaries.push_ends(self.simd, start as u32, ends);
     }
 
     /// Appends the ids of all pre-tokens of a buffer, and empties it.
     pub fn encode(&mut self, model: &Model, buffer: &mut PretokenBuffer, ids: &mut Vec<u32>) {
         let mut keys = self.keys.take().unwrap_or_default();
         let (text, ends) = buffer.padded();
-        let mut batch = PretokenBatch::new(model.table().simd(), text, ends, &mut keys);
+        let mut batch = PretokenBatch::new(self.simd, text, ends, &mut keys);
         while batch.next(&self.workspace.cache) {
             self.encode_batch(model, &mut batch, ids);
             self.workspace.cache.maintain();
@@ -84,8 +86,8 @@ impl PretokenWorker {
             let pretoken = batch.pretoken(index);
             if let Some(words) = batch.find(&self.workspace.cache, index) {
                 self.workspace.cache.append_packed(words, ids);
-            } else if model.can_start() && pretoken.len() <= MEDIUM {
-                return self.encode_new(model, batch, index, ids);
+            } else if let Some(merges) = model.merges().filter(|_| pretoken.len() <= MEDIUM) {
+                return self.encode_new(model, merges, batch, index, ids);
             } else {
                 self.encode_rare(model, pretoken, batch.slot(index), ids);
             }
@@ -95,16 +97,23 @@ impl PretokenWorker {
 
     /// Appends the ids of a batch from a new pre-token on, and of the batches that are deferred with it.
     #[inline(never)]
-    fn encode_new(&mut self, model: &Model, batch: &mut PretokenBatch, first: usize, ids: &mut Vec<u32>) {
+    fn encode_new(
+        &mut self,
+        model: &Model,
+        merges: &MergeTable,
+        batch: &mut PretokenBatch,
+        first: usize,
+        ids: &mut Vec<u32>,
+    ) {
         self.deferred.clear();
         self.deferred.add(batch, first, &self.workspace.cache);
         while self.deferred.takes_more() && batch.next(&self.workspace.cache) {
             self.deferred.add(batch, batch.range().start, &self.workspace.cache);
         }
-        self.learn(model, batch, first);
+        self.learn(model, merges, batch, first);
         let mut index = 0;
         loop {
-            index = self.deferred.write(model.table().simd(), index, ids);
+            index = self.deferred.write(self.simd, index, ids);
             if index == self.deferred.len() {
                 return;
             }
@@ -118,9 +127,10 @@ impl PretokenWorker {
     }
 
     /// Merges the new ones of the deferred pre-tokens; `first` is the index in the text of the first deferred one.
-    fn learn(&mut self, model: &Model, batch: &PretokenBatch, first: usize) {
+    fn learn(&mut self, model: &Model, merges: &MergeTable, batch: &PretokenBatch, first: usize) {
         let Self { workspace: Workspace { cache, .. }, deferred, short, medium, .. } = self;
-        let id = |symbol| model.table().id(symbol);
+        let id = |symbol| merges.id(symbol);
+        let model = (model, merges);
         // The same pre-token may be deferred twice.
         learn(model, batch, first, deferred, short, Deferred::short, |Miss { key, slot, .. }, merge| {
             if let Some(kept) = cache.short().find(Scalar, key, slot) {
@@ -157,7 +167,7 @@ impl PretokenWorker {
 
 /// Merges new ones of the deferred pre-tokens in lockstep, and gives each the value that `keep` returns.
 fn learn<const W: usize, K: Copy>(
-    model: &Model,
+    (model, table): (&Model, &MergeTable),
     batch: &PretokenBatch,
     first: usize,
     deferred: &mut Deferred,
@@ -171,7 +181,7 @@ fn learn<const W: usize, K: Copy>(
             let pretoken = batch.pretoken(first + miss.index).bytes();
             merges.add(tag, |merge| token_id(pretoken).is_none() && model.start(pretoken, merge));
         }
-        model.table().merge_all(merges);
+        table.merge_all(merges);
         for merge in merges.iter() {
             let miss = misses(deferred)[merge.tag()];
             if let Some(value) = keep(miss, merge) {

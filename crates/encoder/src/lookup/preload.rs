@@ -7,7 +7,6 @@ use super::batch::{Keys, PretokenBatch};
 use super::cache::{PretokenCache, Query};
 use crate::layout::MEDIUM;
 use crate::lookup::pretoken::Pretoken;
-use crate::merge::rules::MergeRules;
 use crate::model::Model;
 use crate::model::workspace::Workspace;
 use crate::normalize_and_cut::TextRules;
@@ -29,12 +28,13 @@ pub struct Preload {
 impl Preload {
     /// The tokens that can be pre-tokens, the highest ids first: of tokens that compete for a slot, those with lower
     /// ids should stay, as they are more frequent.
-    pub fn new(vocab: &Vocab, rules: &MergeRules, text: &TextRules, model: &Model) -> Self {
+    /// `makes` says of an id whether the token's characters are sure to give that.
+    pub fn new(vocab: &Vocab, makes: impl Fn(u32) -> bool, text: &TextRules, model: &Model) -> Self {
         let tokens: Vec<(&str, u32)> = vocab.entries().collect();
         let mut seeder = Preloader::new(text, model);
         let mut preload = Self::default();
         for (token, id) in tokens.iter().rev() {
-            seeder.add(token, rules.makes(*id).then_some(*id), &mut preload);
+            seeder.add(token, makes(*id).then_some(*id), &mut preload);
         }
         preload.text.resize(preload.text.len() + PADDING, 0);
         preload
@@ -85,7 +85,7 @@ impl<'a> Preloader<'a> {
         Self { text, model, workspace }
     }
 
-    /// Adds a token; `id` is its own id if its characters merge to that.
+    /// Adds a token; `id` is its own id if its characters are sure to give that.
     fn add(&mut self, token: &str, id: Option<u32>, preload: &mut Preload) {
         let Some(mut text) = self.model.token_as_pretoken(token) else { return };
         let n = text.len();

@@ -1,8 +1,10 @@
-//! BPE models: of bytes ([`bytes`]) or of characters ([`characters`]).
+//! Models: BPE of bytes ([`bytes`]) or of characters ([`characters`]), and [`word_piece`].
 
 pub mod bytes;
 pub mod characters;
 pub mod missing_symbol;
+mod trie;
+pub mod word_piece;
 pub mod workspace;
 
 use crate::lookup::pretoken::Pretoken;
@@ -11,20 +13,32 @@ use crate::merge::array_merge::ArrayMerge;
 use crate::normalize_and_cut::TextRules;
 use bytes::ByteModel;
 use characters::CharModel;
+use word_piece::WordPieces;
 use workspace::Workspace;
 
-/// A BPE model, by what its pre-tokens consist of.
+/// A model: BPE by what its pre-tokens consist of, or another one.
 pub enum Model {
     Bytes(Box<ByteModel>),
     Characters(Box<CharModel>),
+    WordPiece(Box<WordPieces>),
 }
 
 impl Model {
-    /// The merges of these.
-    pub fn table(&self) -> &MergeTable {
+    /// The type of the model in tokenizer.json.
+    pub fn name(&self) -> &'static str {
         match self {
-            Self::Bytes(bytes) => bytes.table(),
-            Self::Characters(characters) => characters.table(),
+            Self::Bytes(_) | Self::Characters(_) => "BPE",
+            Self::WordPiece(_) => "WordPiece",
+        }
+    }
+
+    /// The merges of the pre-tokens that [`start`](Self::start) takes, if it takes any.
+    pub fn merges(&self) -> Option<&MergeTable> {
+        match self {
+            Self::Bytes(bytes) if bytes.splits_first() => None,
+            Self::Bytes(bytes) => Some(bytes.table()),
+            Self::Characters(characters) => Some(characters.table()),
+            Self::WordPiece(_) => None,
         }
     }
 
@@ -37,6 +51,7 @@ impl Model {
             Self::Bytes(bytes) if bytes.splits_first() => {}
             Self::Bytes(bytes) => bytes.cut_groups(text, boundaries),
             Self::Characters(characters) => characters.cut_groups(text, boundaries),
+            Self::WordPiece(_) => {}
         }
     }
 
@@ -45,23 +60,17 @@ impl Model {
         match self {
             Self::Bytes(bytes) => bytes.encode(pretoken, workspace, ids),
             Self::Characters(characters) => characters.encode(pretoken.bytes(), &mut workspace.scratch, ids),
+            Self::WordPiece(pieces) => pieces.encode(pretoken.bytes(), ids),
         }
     }
 
-    /// Whether there are pre-tokens that [`start`](Self::start) takes.
-    pub fn can_start(&self) -> bool {
-        match self {
-            Self::Bytes(bytes) => !bytes.splits_first(),
-            Self::Characters(_) => true,
-        }
-    }
-
-    /// Starts to merge a pre-token of up to `W` bytes, if it is merged as a whole and any [can be](Self::can_start).
+    /// Starts to merge a pre-token of up to `W` bytes, if it is merged as a whole and any [can be](Self::merges).
     #[inline]
     pub fn start<const W: usize>(&self, pretoken: &[u8], merging: &mut ArrayMerge<W>) -> bool {
         match self {
             Self::Bytes(bytes) => bytes.start(pretoken, merging),
             Self::Characters(characters) => characters.start(pretoken, merging),
+            Self::WordPiece(_) => false,
         }
     }
 
@@ -69,7 +78,7 @@ impl Model {
     pub fn is_one(&self, text: &[u8], n: usize, workspace: &mut Workspace) -> bool {
         match self {
             Self::Bytes(bytes) => bytes.is_one(text, n, workspace),
-            Self::Characters(_) => true,
+            Self::Characters(_) | Self::WordPiece(_) => true,
         }
     }
 
@@ -78,6 +87,7 @@ impl Model {
         match self {
             Self::Bytes(bytes) => bytes.spelled(token),
             Self::Characters(characters) => characters.spelled(token),
+            Self::WordPiece(pieces) => pieces.spelled(token),
         }
     }
 
@@ -85,6 +95,7 @@ impl Model {
         match self {
             Self::Bytes(bytes) => bytes.bytes(),
             Self::Characters(characters) => characters.bytes(),
+            Self::WordPiece(pieces) => pieces.bytes(),
         }
     }
 }

@@ -133,7 +133,7 @@ impl UnicodeNormalizer {
     }
 
     #[inline(always)]
-    fn is_settled(&self, c: u32) -> bool {
+    pub fn is_settled(&self, c: u32) -> bool {
         self.settled[c as usize / 64] >> (c % 64) & 1 == 1
     }
 

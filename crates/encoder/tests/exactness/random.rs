@@ -9,8 +9,8 @@ use serde_json::{Value, json};
 use crate::mixtures;
 use crate::number;
 use crate::support::{
-    Compared, Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace,
-    replace_and_double, steps,
+    Compared, Model, added_tokens, after, as_word_piece, bert, byte_level, fallback, metaspace, prepend,
+    replace, replace_and_double, steps,
 };
 
 /// Tokenizers of both styles and one of odd merges.
@@ -28,6 +28,7 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     let bytes = Model::byte_level(400);
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let words = Model::of_characters(400);
+    let pieces = Model::word_pieces();
     let unknown = |fuse: bool| json!({"unk_token": "[UNK]", "fuse_unk": fuse});
     let ignores_merges = || json!({"ignore_merges": true});
     [
@@ -55,7 +56,22 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
             json!({"type": "BertPreTokenizer"}),
             tokens.clone(),
         ),
-        words.tokenizer(unknown(false), Value::Null, Value::Null, tokens),
+        words.tokenizer(unknown(false), Value::Null, Value::Null, tokens.clone()),
+        as_word_piece(
+            pieces.tokenizer(
+                json!({}),
+                bert(None, true),
+                json!({"type": "BertPreTokenizer"}),
+                tokens.clone(),
+            ),
+            "##",
+            20,
+        ),
+        as_word_piece(
+            pieces.tokenizer(json!({}), bert(None, false), json!({"type": "Whitespace"}), tokens),
+            "",
+            100,
+        ),
     ]
     .iter()
     .map(Compared::new)

@@ -5,8 +5,8 @@ use gristmill_encoder::{Encoder, Engine};
 use serde_json::{Value, json};
 
 use crate::support::{
-    Compared, Model, added, added_tokens, after, byte_level, fallback, metaspace, prepend, replace,
-    replace_and_double, steps, texts,
+    Compared, Model, added, added_tokens, after, as_word_piece, bert, byte_level, fallback, metaspace,
+    prepend, replace, replace_and_double, steps, texts,
 };
 
 #[test]
@@ -112,6 +112,33 @@ fn characters_without_markers() {
     ];
     Compared::new(&Model::byte_level(300).tokenizer(json!({}), Value::Null, sequence(steps), added_tokens()))
         .check(texts());
+}
+
+/// Words by `WordPiece`, of which some cannot be taken apart or are too long, behind the pre-tokenizers and normalizers
+/// that such models have.
+#[test]
+fn word_pieces() {
+    let step = |kind: &str| json!({"type": kind});
+    let nfkc_lowercase = after(&json!({"type": "NFKC"}), &json!({"type": "Lowercase"}));
+    let model = Model::word_pieces();
+    for (prefix, most, normalizer, pre_tokenizer) in [
+        ("##", 100, bert(None, true), step("BertPreTokenizer")),
+        ("##", 6, bert(None, false), step("BertPreTokenizer")),
+        ("##", 100, bert(Some(true), false), step("Whitespace")),
+        ("", 9, nfkc_lowercase, step("WhitespaceSplit")),
+        ("no such", 100, Value::Null, step("Whitespace")),
+        ("##", 100, prepend(), step("Punctuation")),
+        ("##", 300, Value::Null, Value::Null),
+    ] {
+        for added_tokens in [json!([]), added_tokens()] {
+            let file = model.tokenizer(json!({}), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+            let compared = Compared::new(&as_word_piece(file, prefix, most));
+            compared.check(texts());
+            for text in ["naïve theme", "a日本 b", ""] {
+                compared.check_starts(text);
+            }
+        }
+    }
 }
 
 /// Splits between certain characters, which some tokens of the vocabulary have inside and some have not.
@@ -333,6 +360,10 @@ fn other_structures_use_the_reference() {
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
     let unicode_scripts = json!({"type": "Sequence", "pretokenizers": [metaspace("always", false), {"type": "UnicodeScripts"}]});
     let behind = json!({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, metaspace("always", false)]});
+    let word_piece = |pre_tokenizer: Value, unknown: &str| {
+        json!({"pre_tokenizer": pre_tokenizer, "model": {"vocab": {"a": 0, "b": 2, "[UNK]": 1},
+            "unk_token": unknown, "continuing_subword_prefix": "##", "max_input_chars_per_word": 3}})
+    };
     let cases = [
         (spm.tokenizer(fallback(), Value::Null, behind, json!([])), "comes before Metaspace"),
         (
@@ -391,12 +422,9 @@ fn other_structures_use_the_reference() {
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),
         // The reference tells these by their fields.
-        (json!({"model": {"vocab": [["a", -1.0], ["b", -1.0]], "unk_id": 0}}), "Unigram, not BPE"),
-        (
-            json!({"model": {"vocab": {"a": 0, "[UNK]": 1}, "unk_token": "[UNK]", "continuing_subword_prefix": "##",
-                             "max_input_chars_per_word": 100}}),
-            "WordPiece, not BPE",
-        ),
+        (json!({"model": {"vocab": [["a", -1.0], ["b", -1.0]], "unk_id": 0}}), "Unigram"),
+        (word_piece(json!({"type": "Whitespace"}), "<none>"), "<none>"),
+        (word_piece(byte_level(), "[UNK]"), "byte-level"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {

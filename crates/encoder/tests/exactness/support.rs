@@ -66,6 +66,19 @@ impl Model {
         Self::trained(vocab, words.collect(), merges)
     }
 
+    /// Tokens of a `WordPiece` model: most characters and some longer parts of words, at their start and inside.
+    pub fn word_pieces() -> Self {
+        let mut vocab = Self::of_characters(300).vocab;
+        let known = |part: &String| !"qz\u{e9}".contains(part.as_str()) && !part.contains(' ');
+        vocab.retain(known);
+        let inside: Vec<String> = vocab.iter().skip(1).step_by(2).map(|part| format!("##{part}")).collect();
+        vocab.extend(inside);
+        vocab.extend(["##", "", " ", "the quick", "##\n", "日本", "##本"].map(String::from));
+        vocab.sort();
+        vocab.dedup();
+        Self { vocab, merges: Vec::new() }
+    }
+
     /// Joins the most frequent pair, again and again.
     fn trained(vocab: Vec<String>, mut words: Vec<Vec<String>>, merges: usize) -> Self {
         let mut model = Self { vocab, merges: Vec::new() };
@@ -162,6 +175,19 @@ pub fn steps() -> Value {
         {"type": "Punctuation", "behavior": "Contiguous"}, byte_level(),
         {"type": "Digits", "individual_digits": false},
         {"type": "Split", "pattern": {"Regex": "[0-9][0-9][0-9]"}, "behavior": "Isolated", "invert": false}]})
+}
+
+/// BERT's normalizer, which strips accents as `accents` says, or else as it lower-cases.
+pub fn bert(accents: Option<bool>, lowercase: bool) -> Value {
+    json!({"type": "BertNormalizer", "clean_text": true, "handle_chinese_chars": true, "strip_accents": accents,
+           "lowercase": lowercase})
+}
+
+/// A tokenizer with the vocabulary of another one in a `WordPiece` model.
+pub fn as_word_piece(mut file: Value, prefix: &str, most: usize) -> Value {
+    file["model"] = json!({"type": "WordPiece", "vocab": file["model"]["vocab"], "unk_token": "[UNK]",
+                           "continuing_subword_prefix": prefix, "max_input_chars_per_word": most});
+    file
 }
 
 /// The model's options for bytes in place of what the vocabulary lacks.

@@ -7,7 +7,7 @@
 //! over `kinds` of characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
 
 mod bitmap;
-mod char_classes;
+pub mod char_classes;
 mod dfa;
 mod digit_groups;
 mod known_patterns;
