@@ -17,7 +17,8 @@ def expand(batch: Mapping[str, Any], layout: str = "maxtext") -> dict[str, jax.A
     """Makes the arrays of another layout of a batch of `layout="varlen"`, bit for bit those that it has.
 
     Call it inside of the jitted training step: then only the compact arrays move to the device, and XLA computes the
-    others where they are read. It works row by row, on any sharding of global batches and on single rows.
+    others where they are read. It works row by row, on single rows too, and on any sharding of global batches; where that
+    splits the sequence axis of a mesh with explicit axes, inside of `jax.sharding.auto_axes`.
 
     Args:
       batch: the arrays of `varlen`, of JAX or NumPy; others in it stay as they are.
@@ -81,9 +82,10 @@ def _segments(lengths: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
     is_first = jnp.zeros(length, jnp.int32).at[begins].set(1, mode="drop")
     index = jnp.arange(length, dtype=jnp.int32)
     is_token = index < ends[-1]
-    numbers = jnp.where(is_token, jnp.cumsum(is_first, dtype=jnp.int32), 0)
-    start = jax.lax.cummax(jnp.where(is_first == 1, index, 0))
-    return numbers, jnp.where(is_token, index - start, 0)
+    numbers = jnp.cumsum(is_first, dtype=jnp.int32)
+    # 0.8 ms for 32 rows of 4,096 on a core; with a second scan 1.8, searching each token's segment 2.5 to 47.
+    positions = index - begins[jnp.maximum(numbers - 1, 0)]
+    return jnp.where(is_token, numbers, 0), jnp.where(is_token, positions, 0)
 
 
 def _append(array: jax.Array, last: jax.Array) -> jax.Array:

@@ -10,6 +10,7 @@ import shutil
 import tracemalloc
 from pathlib import Path
 
+import numpy as np
 import pytest
 
 import gristmill as gm
@@ -457,6 +458,19 @@ def test_inspect_row_of_shards(folder, capsys):
     assert f"the stream has {len(list(dataset)):,} steps, counted from 0, of 4 rows" in fails(
         capsys, *arguments, code=2
     )
+
+
+def test_inspect_row_of_compact_rows(folder, capsys):
+    options = {"text_field": "raw_content", "sequence_length": 1000, "batch_size": 4, "max_segments": 3}
+    dataset = gm.PackedDataset(str(folder / "*" / "*.gz"), tokenizer=folder / "tokenizer", layout="varlen", **options)
+    step, row = next(
+        (step, row) for step, batch in enumerate(dataset) for row in np.flatnonzero((batch["seq_lens"] > 0).sum(1) > 1)
+    )
+    arguments = ["inspect", folder / "*" / "*.gz", "--tokenizer", folder / "tokenizer", "--row", row, "--step", step]
+    arguments += [part for name, value in options.items() for part in ("--set", f"{name}={value}")]
+    found = run_json(capsys, *arguments, "--set", "layout=varlen")
+    assert len(found["segments"]) > 1
+    assert found == run_json(capsys, *arguments)
 
 
 def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
