@@ -17,8 +17,8 @@ def expand(batch: Mapping[str, Any], layout: str = "maxtext") -> dict[str, jax.A
     """Makes the arrays of another layout of a batch of `layout="varlen"`, bit for bit those that it has.
 
     Call it inside of the jitted training step: then only the compact arrays move to the device, and XLA computes the
-    others where they are read. It works row by row, on single rows too, and on any sharding of global batches; where that
-    splits the sequence axis of a mesh with explicit axes, inside of `jax.sharding.auto_axes`.
+    others where they are read. It works row by row, on single rows too, and on any sharding of global batches; where
+    that splits the sequence axis of a mesh with explicit axes, inside of `jax.sharding.auto_axes`.
 
     Args:
       batch: the arrays of `varlen`, of JAX or NumPy; others in it stay as they are.

@@ -82,7 +82,7 @@ def test_expanded_batches_are_those_of_the_layout(
     tmp_path_factory, encoder, kind, texts, pairs, packing, other, epochs, step
 ):
     folder = tmp_path_factory.mktemp("shards")
-    samples = {"text": (texts, None), "completion": (pairs, gm.Completion("prompt", "completion"))}
+    samples = {"text": (texts, None), "completion": (pairs, gm.Completion("prompt", "completion", on_untrained="drop"))}
     paths = {name: shards_of(folder, name, records) for name, (records, _) in samples.items()}
     arguments = {**packing, **other, "tokenizer": encoder}
     if kind == "mixture":
