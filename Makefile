@@ -96,6 +96,19 @@ test-torchtitan: $(VENV)/.ready-test ## The tests of the torchtitan dataloader w
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/torchtitan/bin/python -m pytest tests/python/integrations/test_torchtitan.py
 
+# MaxText needs Python 3.12 or newer. It names everything that its trainers need; its input pipeline needs this.
+NEWER_PYTHON ?= python3.12
+TEST_PACKAGES = "grain>=0.2.18" orbax-checkpoint tokenizers pyarrow pillow jinja2 absl-py hypothesis pytest pytest-timeout
+
+.PHONY: test-maxtext
+test-maxtext: $(VENV)/.ready-test ## The file for MaxText beside its own pipeline; needs NEWER_PYTHON= (python3.12) and 1 GB of target
+	$(call say,The file for MaxText beside its own pipeline)
+	@test -e target/maxtext/bin/python || $(NEWER_PYTHON) -m venv target/maxtext
+	target/maxtext/bin/python -m pip install $(TEST_PACKAGES) "jax>=0.11" ml-collections flax transformers sentencepiece \
+		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex
+	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5"
+	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py
+
 .PHONY: test-ray
 test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loopback, which takes 0.3 GB of target
 	$(call say,Packing on a Ray cluster)

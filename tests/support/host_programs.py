@@ -1,9 +1,12 @@
 """The programs of `run_hosts.run_hosts`: checks inside a real multi-process JAX program."""
 
 import contextlib
+import hashlib
 import itertools
+import json
 import os
 import pickle
+import runpy
 import sys
 import traceback
 import unittest.mock
@@ -13,6 +16,7 @@ from typing import Any
 import jax
 import numpy as np
 import orbax.checkpoint as ocp
+from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
@@ -40,6 +44,26 @@ def make_sharding(mesh: str) -> NamedSharding:
     devices = sorted(jax.devices(), key=lambda device: (device.process_index, device.id))
     (grid, axes), spec = MESHES[mesh](np.array(devices).reshape(jax.process_count(), -1))
     return NamedSharding(Mesh(grid, axes), spec)
+
+
+def maxtext_stream(file: str, dataset: Any, after: int, state: Any) -> dict[str, Any]:
+    """Hashes of the batches after some, or after a state, of the file for MaxText, and the state there."""
+    example = runpy.run_path(file)
+    iterator = example["DataLoadIterator"](dataset, Mesh(np.array(jax.devices()), ("data",)))
+    if state is None:
+        for _ in range(after):
+            next(iterator)
+    else:
+        iterator.local_iterator.set_state(json.loads(json.dumps(state)))
+    found = iterator.local_iterator.get_state()
+    rest = []
+    # Not a for loop, which starts over.
+    with contextlib.suppress(StopIteration):
+        while True:
+            whole = multihost_utils.process_allgather(next(iterator), tiled=True)
+            rest.append(hashlib.sha256(b"".join(whole[name].tobytes() for name in sorted(whole))).hexdigest())
+    iterator.close()
+    return {"state": found, "rest": rest}
 
 
 def prompts(dataset: Any, expected: list[dict[str, np.ndarray]], state: Any, others: dict[int, Any]) -> dict[str, Any]:
