@@ -234,6 +234,11 @@ wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it
 		$(MATURIN) build --release --locked $(WHEEL_OPTIONS) --out dist
 	$(if $(WHEEL_LEVEL),@$(BIN)/auditwheel show dist/*.whl | tee target/auditwheel.txt)
 	$(if $(WHEEL_LEVEL),@grep -q '"$(WHEEL_LEVEL)"' target/auditwheel.txt || { echo "it needs a newer glibc than $(WHEEL_LEVEL) has"; exit 1; })
+	$(BIN)/twine check --strict dist/*.whl
+	$(call say,The bill of materials in the wheel)
+	rm -rf target/sbom && mkdir -p target/sbom
+	cd target/sbom && $(abspath $(BIN))/python -m zipfile -e ../../dist/*.whl wheel
+	cp target/sbom/wheel/*.dist-info/sboms/gristmill.cyclonedx.json "target/sbom/$$(basename dist/*.whl .whl).cyclonedx.json"
 	$(call say,The wheel in a fresh environment)
 	$(PYTHON) -m venv target/wheel-check
 	target/wheel-check/bin/python -m pip install "$$(ls dist/*.whl)[demo]"
@@ -242,15 +247,31 @@ wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it
 	@ls -l dist
 
 .PHONY: sdist
-sdist: $(BIN)/maturin ## Build a source distribution into dist/, and install it in a fresh environment
+sdist: $(VENV)/.ready-wheel-tools ## Build a source distribution into dist/, and install it in a fresh environment
 	$(call say,Source distribution)
 	rm -rf dist/*.tar.gz target/sdist-check
 	$(MATURIN) sdist --out dist
+	$(BIN)/twine check --strict dist/*.tar.gz
 	$(call say,The source distribution in a fresh environment)
 	$(PYTHON) -m venv target/sdist-check
 	CARGO_TARGET_DIR="$(abspath target/sdist)" CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 \
 		target/sdist-check/bin/python -m pip install "$$(ls dist/*.tar.gz)[demo]"
 	cd target/sdist-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
+
+# Its crates come from the archive alone: there is no network for cargo, and no crate of an earlier build.
+.PHONY: sdist-vendored
+sdist-vendored: $(BIN)/maturin ## Build one with all crates into target/vendored, and install it without a network for cargo
+	$(call say,Source distribution with all crates)
+	rm -rf target/vendored target/vendored-check
+	$(MATURIN) sdist --out target/vendored/plain
+	$(BIN)/python .ci/vendored_sdist.py target/vendored/plain/*.tar.gz \
+		"target/vendored/$$(basename target/vendored/plain/*.tar.gz .tar.gz)-vendored.tar.gz"
+	rm -rf target/vendored/plain
+	$(call say,The source distribution with all crates in a fresh environment)
+	$(PYTHON) -m venv target/vendored-check
+	CARGO_HOME="$(abspath target/vendored-check/cargo)" CARGO_NET_OFFLINE=true CARGO_TARGET_DIR="$(abspath target/sdist)" \
+		CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 target/vendored-check/bin/python -m pip install "$$(ls target/vendored/*.tar.gz)[demo]"
+	cd target/vendored-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
 
 .PHONY: licenses
 licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
@@ -283,7 +304,7 @@ $(VENV)/.built: $(BIN)/maturin $(CORE)
 
 # What a wheel is built and checked with; the package need not be there.
 $(VENV)/.ready-wheel-tools: $(BIN)/maturin
-	$(BIN)/python -m pip install "auditwheel>=6,<7" "ziglang>=0.13,<0.18"
+	$(BIN)/python -m pip install "auditwheel>=6,<7" "twine>=6,<8" "ziglang>=0.13,<0.18"
 	@touch $@
 
 # What one of the package's extras asks for. An extra may name another one, so the package must be there already.

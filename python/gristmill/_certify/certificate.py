@@ -19,6 +19,9 @@ _COMPARED = (
     *("sha256", "special_tokens_in_text", "engine", "kernels"),
     *("versions.gristmill", "versions.commit", "versions.tokenizers_crate"),
 )
+_KEYS = frozenset(
+    ("format", "tokenizer", "date", "interrupted", "differences", "totals", "versions", "engine_reason", _HASH)
+).union(name for name in _COMPARED if "." not in name)
 _COUNTS = ("texts", "characters", "bytes", "tokens", "differences", "refused", "refused_by_reference")
 
 
@@ -60,7 +63,7 @@ def read(path: Path) -> dict[str, Any]:
         raise GristmillError(f"cannot read the certificate {str(path)!r}: {error.strerror or error}") from error
     except (ValueError, RecursionError) as error:
         raise GristmillError(f"{path} is no certificate: {error}") from error
-    if not isinstance(found, dict) or not {"format", "tokenizer", _HASH} <= found.keys():
+    if not isinstance(found, dict) or not found.keys() >= _KEYS:
         raise GristmillError(f"{path} is no certificate: it lacks keys that every certificate has")
     if found["format"] != _FORMAT:
         raise GristmillError(f"{path} has the format {found['format']!r}: expected {_FORMAT}; make it again")
@@ -168,9 +171,10 @@ def _outcome(certificate: Mapping[str, Any]) -> str:
 
 
 def _at(certificate: Mapping[str, Any], name: str) -> Any:
+    value: Any = certificate
     for part in name.split("."):
-        certificate = certificate.get(part) or {} if part == "versions" else certificate.get(part)  # type: ignore[assignment]
-    return certificate
+        value = value.get(part) if isinstance(value, Mapping) else None
+    return value
 
 
 def _hash(certificate: Mapping[str, Any]) -> str:

@@ -1,5 +1,6 @@
 """`gristmill certify`."""
 
+import math
 from pathlib import Path
 
 import click
@@ -18,6 +19,7 @@ from gristmill._shards import stores
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import DIFFERENT, cleaning_up_when_terminated, importing, print_json
 
+_MOST_MINUTES = 10**6
 _json_path = PathType(dir_okay=False, path_type=Path)
 
 
@@ -33,7 +35,11 @@ _json_path = PathType(dir_okay=False, path_type=Path)
 @click.option("--text-field", default="text", show_default=True, help="Key of the texts in --texts.")
 @dataset_option("storage_options")
 @click.option(
-    "--minutes", type=click.FloatRange(0, min_open=True), default=1.0, show_default=True, help="How long to compare."
+    "--minutes",
+    type=click.FloatRange(0, _MOST_MINUTES, min_open=True),
+    default=1.0,
+    show_default=True,
+    help="How long to compare.",
 )
 @click.option("--documents", type=click.IntRange(1), help="How many texts to compare, however long it takes.")
 @click.option("--seed", type=click.IntRange(0), default=1, show_default=True, help="Seed of the generated texts.")
@@ -83,7 +89,7 @@ def certify(
         from gristmill._util import atomic_files
 
     if table:
-        _check_alone("--table", "check")
+        _check_alone("--table", "check", "as_json")
         click.echo(certificates.table(map(certificates.read, [Path(path), *others])))
         return 0
     if others:
@@ -92,6 +98,8 @@ def certify(
     if check is not None:
         _check_alone("--check", "table")
         return _check(tokenizer, check, as_json=as_json)
+    if math.isnan(minutes):  # which the range lets pass
+        raise click.UsageError("--minutes: expected a number")
     if documents is not None and options.is_given("minutes"):
         raise click.UsageError("--documents and --minutes cannot be combined")
     if not texts and (given := [name for name in ("text_field", "storage_options") if options.is_given(name)]):
@@ -148,7 +156,7 @@ def _check_alone(option: str, *others: str) -> None:
     """
     own = (*others, "texts", "text_field", "minutes", "documents", "seed", "special_tokens_in_text", "name", "output")
     if given := [name for name in own if options.is_given(name)]:
-        raise click.UsageError(f"{option} cannot be combined with --{given[0].replace('_', '-')}")
+        raise click.UsageError(f"{option} cannot be combined with --{given[0].removeprefix('as_').replace('_', '-')}")
 
 
 def _name(tokenizer: Path) -> str:

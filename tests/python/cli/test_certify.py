@@ -205,11 +205,17 @@ def test_changed_certificate_does_not_fit(written, tokenizer_file, capsys):
     assert (code, found["misfits"]) == (3, ["it was changed after it was written"])
 
 
-@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 9, "tokenizer": "a", "certificate_sha256": ""}'])
+@pytest.mark.parametrize("content", ["", "[]", "{}", '{"format": 1, "tokenizer": "a", "certificate_sha256": ""}'])
 def test_files_that_are_no_certificates_are_refused(content, tokenizer_file, tmp_path, capsys):
     (tmp_path / "certificate.json").write_text(content)
     said = fails(capsys, "certify", tokenizer_file, "--check", tmp_path / "certificate.json")
-    assert "is no certificate" in said or "has the format 9: expected 1" in said
+    assert "is no certificate" in said
+    assert "is no certificate" in fails(capsys, "certify", "--table", tmp_path / "certificate.json")
+
+
+def test_certificate_of_another_format_is_refused(written, tokenizer_file, capsys):
+    written.write_text(json.dumps(json.loads(written.read_text()) | {"format": 9}))
+    assert "has the format 9: expected 1" in fails(capsys, "certify", tokenizer_file, "--check", written)
 
 
 def test_table_lists_certificates_by_name(written, tmp_path, capsys):
@@ -228,6 +234,8 @@ def test_table_lists_certificates_by_name(written, tmp_path, capsys):
     [
         (["a", "b"], "several paths need --table"),
         (["a", "--table", "--seed", "2"], "--table cannot be combined with --seed"),
+        (["a", "--table", "--json"], "--table cannot be combined with --json"),
+        (["TOKENIZER", "--minutes", "nan"], "--minutes: expected a number"),
         (["TOKENIZER", "--check", "a", "--minutes", "2"], "--check cannot be combined with --minutes"),
         (["TOKENIZER", "--documents", "2", "--minutes", "2"], "--documents and --minutes cannot be combined"),
         (["TOKENIZER", "--text-field", "a"], "--text-field has no effect without --texts"),
