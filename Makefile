@@ -69,6 +69,18 @@ test-rust: ## Tests of the Rust crates, which need no Python
 	$(call say,Rust tests)
 	cargo test --locked --workspace $(if $(wildcard $(SHARED)/families.json),-- --include-ignored)
 
+# Natively, CI runs them on a machine of that kind.
+.PHONY: test-arm
+test-arm: TESTS ?= --workspace --lib
+test-arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
+test-arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
+test-arm: ## Rust tests, TESTS= (--workspace --lib), on an emulated aarch64; says which packages of Debian it needs
+	$(call say,Rust tests on an emulated aarch64)
+	@{ command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; } >/dev/null || { echo "no cross compiler or no emulator: \
+		apt-get install g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user, \
+		and rustup target add aarch64-unknown-linux-gnu"; exit 1; }
+	cargo test --locked --target aarch64-unknown-linux-gnu $(TESTS)
+
 .PHONY: test-python
 test-python: $(VENV)/.ready-test ## Tests of the Python package
 	$(call say,Python tests)

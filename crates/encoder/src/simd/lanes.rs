@@ -118,3 +118,83 @@ mod avx2 {
         unsafe { _mm256_loadu_si256(keys.as_ptr().cast()) }
     }
 }
+
+#[cfg(target_arch = "aarch64")]
+mod neon {
+    use std::arch::aarch64::{
+        uint32x4_t, vaddq_u32, vaddvq_u32, vandq_u32, vbslq_u32, vceqq_u32, vdupq_n_u32, vld1q_u32,
+        vminq_u32, vminvq_u32, vorrq_u32, vst1q_u32,
+    };
+
+    use super::Lanes;
+    use crate::simd::Neon;
+
+    /// The number of each key of 32, as a bit.
+    const BITS: [[u32; 4]; 8] = {
+        let mut bits = [[0; 4]; 8];
+        let mut index = 0;
+        while index < 32 {
+            bits[index / 4][index % 4] = 1 << index;
+            index += 1;
+        }
+        bits
+    };
+
+    /// The body of a function.
+    macro_rules! with_neon {
+        ($body:expr) => {
+            // SAFETY: every processor of this architecture has NEON.
+            unsafe { $body }
+        };
+    }
+
+    impl Lanes for Neon {
+        #[inline(always)]
+        fn least<const W: usize>(self, keys: &[u32; W]) -> u32 {
+            let smaller = |least, keys: &[u32; 4]| with_neon!(vminq_u32(least, load(keys)));
+            with_neon!(vminvq_u32(keys.as_chunks().0.iter().fold(splat(u32::MAX), smaller)))
+        }
+
+        #[inline(always)]
+        fn equal<const W: usize>(self, keys: &[u32; W], key: u32) -> u64 {
+            const { assert!(W <= 64) };
+            let key = splat(key);
+            let mut bits = 0;
+            for (half, keys) in keys.chunks(32).enumerate() {
+                let add = |bits, (keys, bit): (&[u32; 4], &[u32; 4])| {
+                    with_neon!(vorrq_u32(bits, vandq_u32(vceqq_u32(load(keys), key), load(bit))))
+                };
+                let equal = keys.as_chunks().0.iter().zip(&BITS).fold(splat(0), add);
+                bits |= u64::from(with_neon!(vaddvq_u32(equal))) << (32 * half);
+            }
+            bits
+        }
+
+        /// Compares and selects instead of storing three scalars, for the same reason as with AVX2.
+        #[inline(always)]
+        fn put<const W: usize>(self, keys: &mut [u32; W], indices: [(usize, u32); 3]) {
+            let mut lane = load(&[0, 1, 2, 3]);
+            let indices = indices.map(|(index, key)| (splat(index as u32), splat(key)));
+            for keys in keys.as_chunks_mut::<4>().0 {
+                let mut values = load(keys);
+                for (index, key) in indices {
+                    values = with_neon!(vbslq_u32(vceqq_u32(lane, index), key, values));
+                }
+                // SAFETY: four numbers of 32 bits are 16 bytes.
+                unsafe { vst1q_u32(keys.as_mut_ptr(), values) };
+                lane = with_neon!(vaddq_u32(lane, splat(4)));
+            }
+        }
+    }
+
+    #[inline(always)]
+    fn splat(number: u32) -> uint32x4_t {
+        with_neon!(vdupq_n_u32(number))
+    }
+
+    #[inline(always)]
+    fn load(keys: &[u32; 4]) -> uint32x4_t {
+        // SAFETY: four numbers of 32 bits are 16 bytes.
+        unsafe { vld1q_u32(keys.as_ptr()) }
+    }
+}

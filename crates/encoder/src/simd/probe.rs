@@ -9,19 +9,9 @@ use crate::layout::{
     Value,
 };
 
-/// Operations on a pre-token, for each instruction set.
+/// Operations on a pre-token, for each instruction set. What is here works on two words of 64 bits.
 pub trait Probe: Copy {
     /// The key of the pre-token of `len` bytes, one to [`SHORT`], at the start of `bytes`.
-    fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey;
-
-    /// One bit for each word of keys of a line: whether it equals the word of `key` at the same parity.
-    fn equal(self, line: &CacheLine, key: ShortKey) -> usize;
-
-    /// The ids of a packed value. Only the first ones, as many as it counts, have a meaning.
-    fn unpack(self, value: &Value) -> [u32; 8];
-}
-
-impl Probe for Scalar {
     #[inline(always)]
     fn key(self, bytes: &[u8; KEY_BYTES], len: usize) -> ShortKey {
         let bytes = u128::from_le_bytes(*bytes) & FIRST_BYTES[len & SHORT];
@@ -29,6 +19,7 @@ impl Probe for Scalar {
         bytes | again | TAGS[len & SHORT]
     }
 
+    /// One bit for each word of keys of a line: whether it equals the word of `key` at the same parity.
     #[inline(always)]
     fn equal(self, line: &CacheLine, key: ShortKey) -> usize {
         let words = [key as u64, (key >> 64) as u64];
@@ -37,6 +28,7 @@ impl Probe for Scalar {
             .sum()
     }
 
+    /// The ids of a packed value. Only the first ones, as many as it counts, have a meaning.
     #[inline(always)]
     fn unpack(self, value: &Value) -> [u32; 8] {
         std::array::from_fn(|index| {
@@ -45,6 +37,13 @@ impl Probe for Scalar {
         })
     }
 }
+
+impl Probe for Scalar {}
+
+/// Keys and lines are in general registers before and after, and the way through vector registers takes longer than a
+/// few instructions on words.
+#[cfg(target_arch = "aarch64")]
+impl Probe for crate::simd::Neon {}
 
 #[cfg(target_arch = "x86_64")]
 mod avx2 {

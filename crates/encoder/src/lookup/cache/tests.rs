@@ -1,9 +1,9 @@
 use proptest::prelude::*;
 
 use super::*;
-use crate::simd::Scalar;
-#[cfg(target_arch = "x86_64")]
-use crate::simd::Simd;
+use crate::layout::KEY_BYTES;
+use crate::simd::lanes::Lanes;
+use crate::simd::{NarrowWork, Simd};
 
 /// The ids of a pre-token in these tests: some fit into a line, some do not.
 fn ids_of(pretoken: &[u8]) -> Vec<u32> {
@@ -96,25 +96,43 @@ fn parts_have_keys_of_their_own() {
     assert!(Query::part(&cache, Pretoken::new(&text, 0, 32)).is_none());
 }
 
-#[cfg(target_arch = "x86_64")]
+/// The key of a pre-token, which words of a line equal it, and the ids of the line's first value.
+#[derive(Clone, Copy)]
+struct Probes<'a> {
+    bytes: &'a [u8; KEY_BYTES],
+    len: usize,
+    line: &'a CacheLine,
+}
+
+impl NarrowWork for Probes<'_> {
+    type Output = (ShortKey, usize, [u32; 8]);
+
+    #[inline(always)]
+    fn run(self, simd: impl Probe + Lanes) -> Self::Output {
+        let key = simd.key(self.bytes, self.len);
+        let [one, two, ..] = self.line.0;
+        (key, Probe::equal(simd, self.line, key), simd.unpack(&[one, two]))
+    }
+}
+
 proptest! {
     #[test]
     fn the_kernels_do_the_same(
         text in "[ a-c\u{0}é日😀]{15,40}",
         start in 0usize..15,
         len in 1usize..=SHORT,
-        mut words in any::<[u64; 8]>(),
+        words in any::<[u64; 8]>(),
         copies in any::<[Option<bool>; 4]>(),
     ) {
-        let Simd::Avx2(avx2) = Simd::detect() else { return Ok(()) };
         let text = [text.as_bytes(), &[b'x'; 16]].concat();
-        let key = Scalar.key(bytes(&text, start), len);
-        prop_assert_eq!(avx2.key(bytes(&text, start), len), key);
-        for (word, copy) in words[4..].iter_mut().zip(copies) {
+        let mut line = CacheLine(words);
+        let key = Simd::Scalar.run_narrow(Probes { bytes: bytes(&text, start), len, line: &line }).0;
+        for (word, copy) in line.0[4..].iter_mut().zip(copies) {
             *word = copy.map_or(*word, |high| if high { (key >> 64) as u64 } else { key as u64 });
         }
-        let line = CacheLine(words);
-        prop_assert_eq!(avx2.equal(&line, key), Scalar.equal(&line, key));
-        prop_assert_eq!(avx2.unpack(&[words[0], words[1]]), Scalar.unpack(&[words[0], words[1]]));
+        let probes = Probes { bytes: bytes(&text, start), len, line: &line };
+        for simd in Simd::all() {
+            prop_assert_eq!(simd.run_narrow(probes), Simd::Scalar.run_narrow(probes));
+        }
     }
 }

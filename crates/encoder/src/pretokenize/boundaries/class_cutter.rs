@@ -12,18 +12,17 @@
 //! The space stands for the marker (U+2581) here and in all pre-tokens: see [`characters`](crate::model::characters).
 
 use super::Boundaries;
-use crate::simd::Simd;
+use crate::simd::blocks::{AsciiClasses, BLOCK, Blocks, ByteBlock, block_at};
+use crate::simd::{Simd, Work};
 
-/// The classes of bytes. `ODD` holds the characters that would forbid cuts for all of their class: Gemma joins `-` to
-/// letters, Llama 2 joins `\r` to punctuation.
-const SPACE: u8 = 0;
-const CONTROL: u8 = 1;
-const LETTER: u8 = 2;
-const DIGIT: u8 = 3;
-const PUNCTUATION: u8 = 4;
-const ODD: u8 = 5;
-/// Every byte of a character that is not ASCII.
-const OTHER: u8 = 6;
+/// The classes of bytes; every byte of a character that is not ASCII is in class 0. `ODD` holds the characters that would
+/// forbid cuts for all of their class: Gemma joins `-` to letters, Llama 2 joins `\r` to punctuation.
+const SPACE: u8 = 1;
+const CONTROL: u8 = 2;
+const LETTER: u8 = 3;
+const DIGIT: u8 = 4;
+const PUNCTUATION: u8 = 5;
+const ODD: u8 = 6;
 const CLASSES: usize = 7;
 
 /// Which pairs of characters stand side by side in some product of a merge; characters that are not
@@ -64,7 +63,7 @@ impl JoinedPairs {
 
 /// Cuts text into pre-tokens by the classes of neighbouring bytes.
 pub struct ClassCutter {
-    class: [u8; 256],
+    classes: AsciiClasses,
     /// Indexed by the left class, with one bit for each right class that must not be cut off.
     joined: [u8; CLASSES],
     /// Whether every space begins a pre-token: the rule of a splitting Metaspace.
@@ -74,22 +73,22 @@ pub struct ClassCutter {
 
 impl ClassCutter {
     pub fn new(pairs: &JoinedPairs, before_each_space: bool, simd: Simd) -> Self {
-        let mut class = [OTHER; 256];
-        for byte in 0..128u8 {
+        let classes = AsciiClasses::new(std::array::from_fn(|byte| {
+            let byte = byte as u8;
             let plain = plain_class(byte);
             let forbids = (0..128).any(|other| {
                 crosses(plain, plain_class(other)) && (pairs.has(byte, other) || pairs.has(other, byte))
             });
-            class[usize::from(byte)] = if forbids { ODD } else { plain };
-        }
+            if forbids { ODD } else { plain }
+        }));
         // Runs stay whole, and no cut is inside a character.
         let mut joined: [u8; CLASSES] = std::array::from_fn(|class| 1 << class);
         for left in 0..=128u8 {
             for right in (0..=128u8).filter(|right| pairs.has(left, *right)) {
-                joined[usize::from(class[usize::from(left)])] |= 1 << class[usize::from(right)];
+                joined[usize::from(classes.of(left))] |= 1 << classes.of(right);
             }
         }
-        Self { class, joined, before_each_space, simd }
+        Self { classes, joined, before_each_space, simd }
     }
 
     /// Cuts nothing except at the spaces of a splitting Metaspace.
@@ -101,37 +100,45 @@ impl ClassCutter {
 
     /// Whether letters are cut from a space after them.
     pub fn ends_words(&self) -> bool {
-        let [letter, space] = [b'e', b' '].map(|byte| self.class[usize::from(byte)]);
+        let [letter, space] = [b'e', b' '].map(|byte| self.classes.of(byte));
         self.joined[usize::from(letter)] >> space & 1 == 0
     }
 
     /// Replaces `cuts` by those of `text[..n]`. At least 64 bytes after `n` are readable.
     pub fn cut(&self, text: &[u8], n: usize, boundaries: &mut Boundaries) {
         boundaries.begin(n);
-        match self.simd {
-            Simd::Scalar => self.cut_scalar(&text[..n], boundaries),
-            #[cfg(target_arch = "x86_64")]
-            Simd::Avx2(avx2) => match avx2.avx512() {
-                // SAFETY: having an `Avx512` proves that the processor has these features.
-                Some(avx512) => unsafe { self.cut_avx512(avx512, text, n, boundaries) },
-                // SAFETY: having an `Avx2` proves that the processor has these features.
-                None => unsafe { self.cut_avx2(text, n, boundaries) },
-            },
-        }
+        self.simd.run(CutClasses { cutter: self, text, n, boundaries });
     }
+}
 
-    fn cut_scalar(&self, text: &[u8], boundaries: &mut Boundaries) {
-        let splits_spaces = if self.before_each_space { 1 << SPACE } else { 0 };
-        let joined = self.joined.map(|rights| rights & !splits_spaces);
-        let mut left = OTHER;
-        for block in text.chunks(64) {
-            let mut word = 0;
-            for (index, byte) in block.iter().enumerate() {
-                let right = self.class[usize::from(*byte)];
-                word |= u64::from(!joined[usize::from(left)] >> right & 1) << index;
-                left = right;
-            }
-            boundaries.push(word);
+/// [`ClassCutter::cut`], 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must
+/// not be cut off the byte before it.
+struct CutClasses<'a> {
+    cutter: &'a ClassCutter,
+    text: &'a [u8],
+    n: usize,
+    boundaries: &'a mut Boundaries,
+}
+
+impl Work for CutClasses<'_> {
+    type Output = ();
+
+    #[inline(always)]
+    fn run(self, blocks: impl Blocks) {
+        let Self { cutter, text, n, boundaries } = self;
+        let by_class = |bits: [u8; CLASSES]| -> [u8; 16] {
+            std::array::from_fn(|class| bits.get(class).copied().unwrap_or(0))
+        };
+        let splits_spaces = if cutter.before_each_space { 1 << SPACE } else { 0 };
+        let joined = by_class(cutter.joined.map(|rights| rights & !splits_spaces));
+        let own = by_class(std::array::from_fn(|class| 1 << class));
+        // Nothing is cut off in front of a text.
+        let mut before = blocks.load(&[!0; BLOCK]);
+        for at in (0..n).step_by(BLOCK) {
+            let classes = blocks.load(block_at(text, at)).ascii_classes(&cutter.classes);
+            let joined = classes.look_up_half(&joined);
+            boundaries.push(!joined.behind(before).meets(classes.look_up_half(&own)));
+            before = joined;
         }
     }
 }
@@ -153,138 +160,6 @@ fn crosses(class: u8, other: u8) -> bool {
         CONTROL => matches!(other, LETTER | DIGIT | PUNCTUATION),
         PUNCTUATION => matches!(other, LETTER | DIGIT),
         _ => false,
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx2 {
-    use std::arch::x86_64::{
-        __m256i, _mm_loadu_si128, _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8,
-        _mm256_loadu_si256, _mm256_movemask_epi8, _mm256_set1_epi8, _mm256_setzero_si256,
-        _mm256_shuffle_epi8, _mm256_srli_epi16,
-    };
-
-    use super::{Boundaries, CLASSES, ClassCutter, OTHER, SPACE};
-    use crate::simd::blocks::block_at;
-
-    /// For one class, indexed by the low half of a byte: one bit for each high half that makes a member.
-    type Members = [u8; 16];
-
-    impl ClassCutter {
-        /// 64 bytes at a time: a bitmap of each class by two table look-ups per byte, then the cuts by word arithmetic.
-        /// Eight times as fast as the portable loop.
-        #[target_feature(enable = "avx2,bmi1,bmi2,lzcnt,popcnt")]
-        pub(super) fn cut_avx2(&self, text: &[u8], n: usize, boundaries: &mut Boundaries) {
-            let tables: [Members; CLASSES - 1] = std::array::from_fn(|class| self.members(class as u8));
-            // All ones where a class must not be cut off the one before it, so that the rules need no branches below.
-            let masks: [[u64; CLASSES]; CLASSES] = self
-                .joined
-                .map(|rights| std::array::from_fn(|right| u64::from(rights >> right & 1).wrapping_neg()));
-            let mut carries = [0u64; CLASSES];
-            let mut at = 0;
-            while at < n {
-                let maps = classify(block_at(text, at), &tables);
-                let mut kept = 0;
-                for ((map, carry), masks) in maps.iter().zip(&mut carries).zip(&masks) {
-                    let before = map << 1 | *carry;
-                    *carry = map >> 63;
-                    let mut followers = 0;
-                    for (map, mask) in maps.iter().zip(masks) {
-                        followers |= map & mask;
-                    }
-                    kept |= before & followers;
-                }
-                let mut word = !kept;
-                if self.before_each_space {
-                    word |= maps[usize::from(SPACE)];
-                }
-                boundaries.push(word);
-                at += 64;
-            }
-        }
-
-        fn members(&self, class: u8) -> Members {
-            std::array::from_fn(|low| {
-                (0..8).filter(|high| self.class[high << 4 | low] == class).map(|high| 1 << high).sum()
-            })
-        }
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn classify(block: &[u8; 64], tables: &[Members; CLASSES - 1]) -> [u64; CLASSES] {
-        let (low, high) = (load(block, 0), load(block, 32));
-        let (low_bits, high_bits) = (high_half_bit(low), high_half_bit(high));
-        let mut maps = [0; CLASSES];
-        for (map, table) in maps.iter_mut().zip(tables) {
-            *map = !(absent(low, low_bits, table) | absent(high, high_bits, table) << 32);
-        }
-        let other = |half| u64::from(_mm256_movemask_epi8(half) as u32);
-        maps[usize::from(OTHER)] = other(low) | other(high) << 32;
-        maps
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn load(block: &[u8; 64], from: usize) -> __m256i {
-        // SAFETY: `from` is 0 or 32, so 32 bytes of the block follow it.
-        unsafe { _mm256_loadu_si256(block.as_ptr().add(from).cast()) }
-    }
-
-    /// For each byte, the bit of its high half; none for bytes that are not ASCII.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn high_half_bit(bytes: __m256i) -> __m256i {
-        const BITS: Members = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
-        let high = _mm256_and_si256(_mm256_srli_epi16::<4>(bytes), _mm256_set1_epi8(15));
-        _mm256_shuffle_epi8(broadcast(&BITS), high)
-    }
-
-    /// A bitmap of the bytes outside a class.
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn absent(bytes: __m256i, bits: __m256i, table: &Members) -> u64 {
-        // Bytes with the top bit set look up zero.
-        let member = _mm256_and_si256(_mm256_shuffle_epi8(broadcast(table), bytes), bits);
-        u64::from(_mm256_movemask_epi8(_mm256_cmpeq_epi8(member, _mm256_setzero_si256())) as u32)
-    }
-
-    #[inline]
-    #[target_feature(enable = "avx2")]
-    fn broadcast(table: &Members) -> __m256i {
-        // SAFETY: the table is 16 bytes long.
-        _mm256_broadcastsi128_si256(unsafe { _mm_loadu_si128(table.as_ptr().cast()) })
-    }
-}
-
-#[cfg(target_arch = "x86_64")]
-mod avx512 {
-    use super::{Boundaries, CLASSES, ClassCutter, SPACE};
-    use crate::simd::Avx512;
-    use crate::simd::blocks::{Blocks, ByteBlock, block_at};
-
-    impl ClassCutter {
-        /// 64 bytes at a time: the class of each byte, as a bit, is tested against the classes that must not be cut off
-        /// the byte before it.
-        #[target_feature(enable = "avx512f,avx512bw,avx512vbmi,avx512vbmi2,popcnt")]
-        pub(super) fn cut_avx512(&self, avx512: Avx512, text: &[u8], n: usize, boundaries: &mut Boundaries) {
-            let by_class = |bits: [u8; CLASSES]| -> [u8; 16] {
-                std::array::from_fn(|class| bits.get(class).copied().unwrap_or(0))
-            };
-            let joined = by_class(self.joined);
-            let own = by_class(std::array::from_fn(|class| 1 << class));
-            let mut before = None;
-            for at in (0..n).step_by(64) {
-                let classes = avx512.load(block_at(text, at)).look_up(&self.class);
-                let joined = classes.look_up_half(&joined);
-                let mut word = !joined.behind(before.unwrap_or(joined)).meets(classes.look_up_half(&own));
-                before = Some(joined);
-                if self.before_each_space {
-                    word |= classes.equal(SPACE);
-                }
-                boundaries.push(word);
-            }
-        }
     }
 }
 

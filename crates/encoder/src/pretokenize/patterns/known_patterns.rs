@@ -109,7 +109,6 @@ impl KnownPattern {
 }
 
 /// Those that only the kernels know.
-#[cfg(target_arch = "x86_64")]
 impl KnownPattern {
     pub const CL100K: Self = Self {
         words: Words::AfterAny,

@@ -1,10 +1,10 @@
 //! How text is cut into pre-tokens before these are merged.
 //!
 //! A pre-tokenizer is a sequence of steps, each of which cuts the pre-tokens of the previous one at the matches of a
-//! pattern. `recognise` reads the steps from tokenizer.json and `parser` their regular expressions. Where the steps
-//! have a known `shape` and the processor allows it, `vector` does all of them at once. Where each matches `runs` of a
-//! class of characters, they are done one after another, by bitmaps. All others `stepwise` runs, each as an `automaton`
-//! over `kinds` of characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
+//! pattern. `parse_pretokenizer` reads the steps from tokenizer.json and `regex` their regular expressions. Where the
+//! steps are one of the `known_patterns`, `simd` does all of them at once. Where each matches runs of a class of
+//! characters, `bitmap` does them one after another. All others `dfa` runs, each as an automaton over classes of
+//! characters, at a tenth of that speed. All are tested against the reference's own pre-tokenizers.
 
 mod bitmap;
 pub mod char_classes;
@@ -14,7 +14,6 @@ mod known_patterns;
 mod parse_pretokenizer;
 mod regex;
 pub mod removed_chars;
-#[cfg(target_arch = "x86_64")]
 mod simd;
 #[cfg(test)]
 mod tests;
@@ -32,7 +31,6 @@ use crate::pretokenize::boundaries::Boundaries;
 use crate::pretokenize::boundaries::class_cutter::JoinedPairs;
 use crate::simd::Simd;
 
-#[cfg(target_arch = "x86_64")]
 use self::simd::SimdSplitter;
 
 /// How text is cut into pre-tokens before merging: the split patterns of one tokenizer.json, recognised.
@@ -46,7 +44,6 @@ pub struct Pretokenizer {
 
 /// From the fastest to the most general.
 enum Method {
-    #[cfg(target_arch = "x86_64")]
     Simd {
         vector: SimdSplitter,
         /// For the texts that it is not sure of, if there are such.
@@ -73,7 +70,6 @@ impl Pretokenizer {
         let parsed = parse_pretokenizer::parse_pretokenizer(pre_tokenizer)?;
         let known = KnownPattern::match_known(&parsed.steps);
         let runs = || BitmapSplitter::match_steps(&parsed.steps, simd);
-        #[cfg(target_arch = "x86_64")]
         let vector = match known.and_then(|known| SimdSplitter::new(known, simd)) {
             Some(vector) => {
                 let may_be_unsure = known.is_some_and(|known| known.han_apart);
@@ -82,8 +78,6 @@ impl Pretokenizer {
             }
             None => None,
         };
-        #[cfg(not(target_arch = "x86_64"))]
-        let vector = None;
         let way = match vector.or_else(|| runs().map(Method::Bitmap)) {
             Some(way) => way,
             None => Method::Dfa(StepGroup::grouped(&parsed.steps)?),
@@ -159,7 +153,6 @@ impl Pretokenizer {
         let removed = self.removed.as_ref().map_or(0, |removed| removed.bytes());
         removed
             + match &self.way {
-                #[cfg(target_arch = "x86_64")]
                 Method::Simd { otherwise, .. } => otherwise.iter().map(StepGroup::bytes).sum(),
                 Method::Bitmap(runs) => runs.bytes(),
                 Method::Dfa(all) => all.iter().map(StepGroup::bytes).sum(),
@@ -175,7 +168,6 @@ impl Pretokenizer {
             return boundaries.begin(0);
         }
         match &self.way {
-            #[cfg(target_arch = "x86_64")]
             Method::Simd { vector, otherwise } => {
                 if !vector.split(text, n, boundaries) {
                     split_stepwise(otherwise, &text[..n], scratch, boundaries);

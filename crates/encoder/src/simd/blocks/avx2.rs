@@ -1,22 +1,28 @@
 //! Blocks of two AVX2 registers.
 
 use std::arch::x86_64::{
-    __m256i, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi32, _mm256_adds_epu8,
-    _mm256_and_si256, _mm256_broadcastsi128_si256, _mm256_cmpeq_epi8, _mm256_cmpgt_epi8,
-    _mm256_cvtepu8_epi32, _mm256_loadu_si256, _mm256_min_epu8, _mm256_movemask_epi8, _mm256_or_si256,
-    _mm256_set1_epi8, _mm256_set1_epi32, _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16,
-    _mm256_storeu_si256, _mm256_sub_epi8, _mm256_xor_si256,
+    __m256i, _bzhi_u64, _mm_cvtsi32_si128, _mm_loadl_epi64, _mm_loadu_si128, _mm256_add_epi32,
+    _mm256_adds_epu8, _mm256_alignr_epi8, _mm256_and_si256, _mm256_andnot_si256, _mm256_broadcastsi128_si256,
+    _mm256_cmpeq_epi8, _mm256_cmpgt_epi8, _mm256_cvtepu8_epi32, _mm256_loadu_si256, _mm256_min_epu8,
+    _mm256_movemask_epi8, _mm256_or_si256, _mm256_permute2x128_si256, _mm256_set1_epi8, _mm256_set1_epi32,
+    _mm256_setzero_si256, _mm256_shuffle_epi8, _mm256_sll_epi16, _mm256_srli_epi16, _mm256_storeu_si256,
+    _mm256_sub_epi8, _mm256_xor_si256, _pdep_u64, _pext_u64,
 };
 
-use super::{Blocks, Bmi2Blocks, ByteBlock};
+use super::{AsciiClasses, BLOCK, BitPacker, Blocks, ByteBlock, INDICES};
 use crate::simd::Avx2;
-use gristmill_system::memory::Aligned;
 
-// SAFETY: an `Avx2` exists only where the processor has BMI2.
-unsafe impl Bmi2Blocks for Avx2 {}
+/// The body of a method of an `Avx2`, or of what it has created.
+macro_rules! with_bmi2 {
+    ($body:expr) => {
+        // SAFETY: an `Avx2` exists only where the processor has BMI2.
+        unsafe { $body }
+    };
+}
 
 impl Blocks for Avx2 {
     type Block = Halves;
+    type Packer = Bmi2Packer;
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 64]) -> Halves {
@@ -29,6 +35,83 @@ impl Blocks for Avx2 {
     fn push_ones(self, ones: u64, base: u32, indices: &mut Vec<u32>) {
         // SAFETY: an `Avx2` exists only where the processor has AVX2 and POPCNT.
         unsafe { push_ones(ones, base, indices) }
+    }
+
+    #[inline(always)]
+    fn packer(self, mask: u64) -> Bmi2Packer {
+        Bmi2Packer { mask }
+    }
+
+    #[inline(always)]
+    fn packer_without_gaps(self, mask: u64) -> Bmi2Packer {
+        Bmi2Packer { mask }
+    }
+
+    #[inline(always)]
+    fn lowest(self, map: u64, count: u32) -> u64 {
+        with_bmi2!(_bzhi_u64(map, count))
+    }
+
+    #[inline(always)]
+    fn starts_before(self, wanted: u64, _members: u64, starts: u64, ends: u64) -> u64 {
+        // Runs and their ends are in the same order.
+        with_bmi2!(_pdep_u64(_pext_u64(wanted, ends), starts))
+    }
+
+    #[inline(always)]
+    fn code_point(self, bytes: [u8; 4]) -> u32 {
+        /// The payload of two, three and four bytes, by the high half of the first.
+        const PAYLOAD: [u64; 4] = [0x1F3F_0000, 0x1F3F_0000, 0x0F3F_3F00, 0x073F_3F3F];
+        let word = u32::from_be_bytes(bytes);
+        with_bmi2!(_pext_u64(u64::from(word), PAYLOAD[(word >> 28 & 3) as usize])) as u32
+    }
+
+    /// Up to eight bytes at a time, whose classes `pdep` turns by a quarter: byte i of `gathered` holds bit i of each.
+    /// This beats both a shift for each bit of each class and a store and reload of the classes.
+    #[inline(always)]
+    fn bits_of_classes(self, known: Halves, others: u64, class: impl Fn(usize) -> u8) -> [u64; 8] {
+        let mut maps = if known.not_zero() == 0 { [0; 8] } else { known.bits() };
+        let mut unknown = others;
+        while unknown != 0 {
+            let mut gathered = 0;
+            let mut rest = unknown;
+            for index in 0..8 {
+                let class = class(rest.trailing_zeros() as usize % BLOCK);
+                rest &= rest - 1;
+                gathered |= with_bmi2!(_pdep_u64(u64::from(class), 0x0101_0101_0101_0101)) << index;
+                if rest == 0 {
+                    break;
+                }
+            }
+            for (bit, map) in maps.iter_mut().enumerate() {
+                *map |= with_bmi2!(_pdep_u64(gathered >> (8 * bit) & 0xFF, unknown & !rest));
+            }
+            unknown = rest;
+        }
+        maps
+    }
+}
+
+/// Only an [`Avx2`] creates one, so the processor has BMI2.
+#[derive(Clone, Copy)]
+pub struct Bmi2Packer {
+    mask: u64,
+}
+
+impl BitPacker for Bmi2Packer {
+    #[inline(always)]
+    fn mask(self) -> u64 {
+        self.mask
+    }
+
+    #[inline(always)]
+    fn pack(self, map: u64) -> u64 {
+        with_bmi2!(_pext_u64(map, self.mask))
+    }
+
+    #[inline(always)]
+    fn unpack(self, map: u64) -> u64 {
+        with_bmi2!(_pdep_u64(map, self.mask))
     }
 }
 
@@ -131,6 +214,24 @@ impl ByteBlock for Halves {
     }
 
     #[inline(always)]
+    fn ascii_classes(self, classes: &AsciiClasses) -> Self {
+        self.map(|half| with_avx2!(ascii_classes(half, &classes.planes)))
+    }
+
+    #[inline(always)]
+    fn look_up_half(self, table: &[u8; 16]) -> Self {
+        self.map(|half| with_avx2!(_mm256_shuffle_epi8(broadcast(table), half)))
+    }
+
+    #[inline(always)]
+    fn behind(self, before: Self) -> Self {
+        let after = |one, half| {
+            with_avx2!(_mm256_alignr_epi8::<15>(half, _mm256_permute2x128_si256::<0x21>(one, half)))
+        };
+        Self(after(before.1, self.0), after(self.0, self.1))
+    }
+
+    #[inline(always)]
     fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64 {
         let first = self.map(|half| with_avx2!(_mm256_sub_epi8(half, splat(0xC0)))).look_up_low(first);
         let second = after.map(|half| with_avx2!(_mm256_and_si256(half, splat(0x3F)))).look_up_low(second);
@@ -188,23 +289,23 @@ fn look_up_low<const N: usize>(half: __m256i, table: &[u8; N]) -> __m256i {
     found
 }
 
-/// For each byte, the indices of its set bits in ascending order.
-static INDICES: Aligned<[[u8; 8]; 256]> = Aligned({
-    let mut table = [[0; 8]; 256];
-    let mut byte = 0;
-    while byte < 256 {
-        let (mut bit, mut count) = (0, 0);
-        while bit < 8 {
-            if byte >> bit & 1 == 1 {
-                table[byte][count] = bit as u8;
-                count += 1;
-            }
-            bit += 1;
-        }
-        byte += 1;
+/// Two look-ups for each bit of a class: by the low half of a byte, the high halves with which the class has the bit,
+/// and by the high half, its bit among these.
+#[inline]
+#[target_feature(enable = "avx2")]
+fn ascii_classes(half: __m256i, planes: &[[u8; 16]; 3]) -> __m256i {
+    // No bit for the high halves of bytes that are not ASCII.
+    const BITS: [u8; 16] = [1, 2, 4, 8, 16, 32, 64, 128, 0, 0, 0, 0, 0, 0, 0, 0];
+    let high_half = _mm256_and_si256(_mm256_srli_epi16::<4>(half), splat(15));
+    let bit_of_high = _mm256_shuffle_epi8(broadcast(&BITS), high_half);
+    let mut classes = _mm256_setzero_si256();
+    for (bit, plane) in planes.iter().enumerate() {
+        let high_halves = _mm256_shuffle_epi8(broadcast(plane), half);
+        let lacks_bit = _mm256_cmpeq_epi8(_mm256_and_si256(high_halves, bit_of_high), _mm256_setzero_si256());
+        classes = _mm256_or_si256(classes, _mm256_andnot_si256(lacks_bit, splat(1 << bit)));
     }
-    table
-});
+    classes
+}
 
 /// Eight bits at a time by a table, and always eight times: a loop over the set bits is mispredicted once per
 /// bitmap, and its writes are scalar.

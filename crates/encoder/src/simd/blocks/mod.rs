@@ -1,17 +1,19 @@
 //! The operations of cutting text, on 64 bytes at a time. Each one tests all bytes and returns a bitmap, bit i for byte
 //! i.
 //!
-//! AVX2 holds a block in two registers and needs several instructions for the bitmap of each. AVX-512 holds it in one,
-//! and its comparisons yield bitmaps directly. In plain Rust the compiler vectorizes what it can.
+//! AVX2 holds a block in two registers, NEON in four. In plain Rust the compiler vectorizes what it can.
 
 #[cfg(target_arch = "x86_64")]
 mod avx2;
-#[cfg(target_arch = "x86_64")]
-mod avx512;
+mod bits;
+#[cfg(target_arch = "aarch64")]
+mod neon;
 mod scalar;
 
-#[cfg(target_arch = "x86_64")]
-use std::arch::x86_64::{_bzhi_u64, _pdep_u64, _pext_u64};
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+use gristmill_system::memory::Aligned;
+
+pub use bits::BitPacker;
 
 /// Bytes in a block.
 pub const BLOCK: usize = 64;
@@ -45,39 +47,94 @@ pub fn ones(mut bits: u64) -> impl Iterator<Item = usize> {
 /// The instructions that cut text.
 pub trait Blocks: Copy {
     type Block: ByteBlock;
+    type Packer: BitPacker;
 
     fn load(self, bytes: &[u8; BLOCK]) -> Self::Block;
 
     /// Appends `base` plus the index of each set bit of `ones`.
     fn push_ones(self, ones: u64, base: u32, indices: &mut Vec<u32>);
+
+    fn packer(self, mask: u64) -> Self::Packer;
+
+    /// For a mask whose set bits are the lowest ones.
+    fn packer_without_gaps(self, mask: u64) -> Self::Packer;
+
+    /// The lowest `count` bits of `map`, of up to 64.
+    #[inline(always)]
+    fn lowest(self, map: u64, count: u32) -> u64 {
+        if count < 64 { map & ((1 << count) - 1) } else { map }
+    }
+
+    /// Those of `starts`, the first bits of runs of `members`, whose run is followed by one of `wanted`. `ends` has the
+    /// bits after these runs.
+    #[inline(always)]
+    fn starts_before(self, wanted: u64, members: u64, starts: u64, _ends: u64) -> u64 {
+        bits::starts_before(wanted, members, starts)
+    }
+
+    /// The code point at the start of some bytes that are not ASCII, or some number below 2^21 if they are not UTF-8.
+    #[inline(always)]
+    fn code_point(self, bytes: [u8; 4]) -> u32 {
+        bits::code_point(bytes)
+    }
+
+    /// All bits of the classes of 64 bytes, the lowest first: those of `known`, and for the bytes of `others`, whose
+    /// classes are 0 there, what `class` finds.
+    #[inline(always)]
+    fn bits_of_classes(self, known: Self::Block, others: u64, class: impl Fn(usize) -> u8) -> [u64; 8] {
+        let mut classes = known.bytes();
+        for index in ones(others) {
+            classes[index % BLOCK] = class(index);
+        }
+        self.load(&classes).bits()
+    }
 }
 
-/// The instructions of a processor that also has BMI2.
-///
-/// # Safety
-///
-/// A value of such a type exists only where the processor has BMI2.
-#[cfg(target_arch = "x86_64")]
-pub unsafe trait Bmi2Blocks: Blocks {
-    /// The bits of `map` at the set bits of `mask`, packed together.
-    #[inline(always)]
-    fn pext(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: the processor has BMI2, as the trait requires.
-        unsafe { _pext_u64(map, mask) }
+/// For each byte, the indices of its set bits in ascending order.
+#[cfg(any(target_arch = "x86_64", target_arch = "aarch64"))]
+static INDICES: Aligned<[[u8; 8]; 256]> = Aligned({
+    let mut table = [[0; 8]; 256];
+    let mut byte = 0;
+    while byte < 256 {
+        let (mut bit, mut count) = (0, 0);
+        while bit < 8 {
+            if byte >> bit & 1 == 1 {
+                table[byte][count] = bit as u8;
+                count += 1;
+            }
+            bit += 1;
+        }
+        byte += 1;
+    }
+    table
+});
+
+/// The classes of ASCII characters, numbered from 1 to 7; all other bytes are in class 0.
+pub struct AsciiClasses {
+    /// By byte.
+    of: [u8; 256],
+    /// For each bit of a class, by the low half of a character: one bit for each high half with which its class has the
+    /// bit.
+    #[cfg(target_arch = "x86_64")]
+    planes: [[u8; 16]; 3],
+}
+
+impl AsciiClasses {
+    pub fn new(ascii: [u8; 128]) -> Self {
+        #[cfg(target_arch = "x86_64")]
+        let row = |bit: usize, low: usize| -> u8 {
+            (0..8).map(|high| (ascii[high << 4 | low] >> bit & 1) << high).sum()
+        };
+        Self {
+            of: std::array::from_fn(|byte| ascii.get(byte).copied().unwrap_or(0)),
+            #[cfg(target_arch = "x86_64")]
+            planes: std::array::from_fn(|bit| std::array::from_fn(|low| row(bit, low))),
+        }
     }
 
-    /// The lowest bits of `map`, spread to the set bits of `mask`.
     #[inline(always)]
-    fn pdep(self, map: u64, mask: u64) -> u64 {
-        // SAFETY: the processor has BMI2, as the trait requires.
-        unsafe { _pdep_u64(map, mask) }
-    }
-
-    /// The lowest `count` bits of `map`.
-    #[inline(always)]
-    fn bzhi(self, map: u64, count: u32) -> u64 {
-        // SAFETY: the processor has BMI2, as the trait requires.
-        unsafe { _bzhi_u64(map, count) }
+    pub fn of(&self, byte: u8) -> u8 {
+        self.of[usize::from(byte)]
     }
 }
 
@@ -116,6 +173,12 @@ pub trait ByteBlock: Copy {
     fn continuation(self) -> u64;
     /// `table` indexed by the bytes.
     fn look_up(self, table: &[u8; 256]) -> Self;
+    /// The classes of the bytes.
+    fn ascii_classes(self, classes: &AsciiClasses) -> Self;
+    /// `table` indexed by the bytes, which are below 16.
+    fn look_up_half(self, table: &[u8; 16]) -> Self;
+    /// Each byte moved up by one index; the first one is the last byte of `before`.
+    fn behind(self, before: Self) -> Self;
     /// The bytes from 0xC0 on whose entry in `first` has a bit in common with the entry in `second` of the byte after
     /// them. Both tables are indexed by the lower six bits.
     fn leads(self, first: &[u8; 64], after: Self, second: &[u8; 64]) -> u64;
@@ -157,6 +220,13 @@ mod tests {
         assert_eq!(got.within_either_case(b'a', b'z'), map(&is_letter));
         assert_eq!(read(got.look_up(table)), bytes.map(|byte| table[usize::from(byte)]));
         assert_eq!(got.bytes(), *bytes);
+        let classes = AsciiClasses::new(std::array::from_fn(|byte| table[byte] & 7));
+        assert_eq!(got.ascii_classes(&classes).bytes(), bytes.map(|byte| classes.of(byte)));
+        let half = table[30..].first_chunk().unwrap();
+        let halves = blocks.load(&bytes.map(|byte| byte & 15)).look_up_half(half);
+        assert_eq!(halves.bytes(), bytes.map(|byte| half[usize::from(byte & 15)]));
+        let behind = std::array::from_fn(|index| if index == 0 { table[63] } else { bytes[index - 1] });
+        assert_eq!(got.behind(blocks.load(table.first_chunk().unwrap())).bytes(), behind);
         let (first, second) = (table[..64].first_chunk().unwrap(), table[100..].first_chunk().unwrap());
         let mut after = *bytes;
         after.rotate_left(1);
@@ -166,14 +236,79 @@ mod tests {
         };
         let expected: u64 = (0..64).map(|index| u64::from(meet(index)) << index).sum();
         assert_eq!(got.leads(first, blocks.load(&after), second), expected);
+        let whole_table = table;
         let table = table.first_chunk().unwrap();
         let expected = bytes.map(|byte| if byte >> 4 == 0xE { table[usize::from(byte & 15)] } else { 0 });
         assert_eq!(read(got.look_up_first_of_three(table)), expected);
+
+        for bytes in [&[0; 64], bytes] {
+            let choose = |other: &[u8; 256]| -> [u8; 64] {
+                std::array::from_fn(|index| if ones >> index & 1 == 1 { other[index] } else { bytes[index] })
+            };
+            let known = blocks.load(&choose(&[0; 256]));
+            let classes = blocks.bits_of_classes(known, ones, |index| whole_table[index]);
+            assert_eq!(classes, blocks.load(&choose(whole_table)).bits());
+        }
 
         let mut indices = vec![7];
         blocks.push_ones(ones, 1000, &mut indices);
         let expected = (0..64).filter(|bit| ones >> bit & 1 == 1).map(|bit| 1000 + bit);
         assert_eq!(indices, [7].into_iter().chain(expected).collect::<Vec<u32>>());
+    }
+
+    /// The operations on bits, one by one.
+    fn check_bits(blocks: impl Blocks, mask: u64, map: u64, count: u32) {
+        let packer = blocks.packer(mask);
+        assert_eq!(packer.mask(), mask);
+        let picked = |of: &dyn Fn(usize, usize) -> (usize, usize)| -> u64 {
+            ones(mask)
+                .enumerate()
+                .map(|(low, high)| of(low, high))
+                .map(|(from, to)| (map >> from & 1) << to)
+                .sum()
+        };
+        assert_eq!(packer.pack(map), picked(&|low, high| (high, low)));
+        assert_eq!(packer.unpack(map), picked(&|low, high| (low, high)));
+        let lowest = blocks.lowest(map, count);
+        assert_eq!(u128::from(lowest), u128::from(map) & ((1 << count) - 1));
+        let packer = blocks.packer_without_gaps(blocks.lowest(!0, count));
+        assert_eq!(
+            [packer.mask(), packer.pack(map), packer.unpack(map)],
+            [blocks.lowest(!0, count), lowest, lowest]
+        );
+
+        // Every second run, and whether what follows it is in `map`.
+        let first = mask & !(mask << 1);
+        let starts = first & map.rotate_left(5);
+        let ends = mask.wrapping_add(starts) & !mask;
+        let followed = |start: &usize| {
+            let end = start + (mask >> start).trailing_ones() as usize;
+            end < 64 && map >> end & 1 == 1
+        };
+        let expected: u64 = ones(starts).filter(followed).map(|start| 1 << start).sum();
+        assert_eq!(blocks.starts_before(map, mask, starts, ends), expected);
+    }
+
+    #[test]
+    fn every_code_point_is_read_back() {
+        struct Read;
+        impl Work for Read {
+            type Output = ();
+
+            fn run(self, blocks: impl Blocks) {
+                for c in '\u{80}'..=char::MAX {
+                    let mut bytes = [b'x'; 4];
+                    c.encode_utf8(&mut bytes);
+                    assert_eq!(blocks.code_point(bytes), u32::from(c));
+                }
+                for bytes in (0u32..0x100_0000).step_by(97).map(|bytes| (!bytes).to_be_bytes()) {
+                    assert!(blocks.code_point(bytes) < 1 << 21);
+                }
+            }
+        }
+        for simd in Simd::all() {
+            simd.run(Read);
+        }
     }
 
     struct Check<'a> {
@@ -188,6 +323,9 @@ mod tests {
 
         fn run(self, blocks: impl Blocks) {
             check(blocks, self.bytes, self.other, self.table, self.ones);
+            let map = u64::from_le_bytes(*part(self.table, 7));
+            check_bits(blocks, self.ones, map, u32::from(self.other) % 65);
+            check_bits(blocks, !self.ones, map & map.rotate_left(1), 64);
         }
     }
 

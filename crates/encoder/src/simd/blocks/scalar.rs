@@ -1,10 +1,12 @@
 //! Blocks in plain Rust.
 
-use super::{Blocks, ByteBlock, ones};
+use super::bits::PortablePacker;
+use super::{AsciiClasses, BLOCK, Blocks, ByteBlock, ones};
 use crate::simd::Scalar;
 
 impl Blocks for Scalar {
     type Block = ScalarBlock;
+    type Packer = PortablePacker;
 
     #[inline(always)]
     fn load(self, bytes: &[u8; 64]) -> ScalarBlock {
@@ -14,6 +16,16 @@ impl Blocks for Scalar {
     #[inline(always)]
     fn push_ones(self, bits: u64, base: u32, indices: &mut Vec<u32>) {
         indices.extend(ones(bits).map(|index| base + index as u32));
+    }
+
+    #[inline(always)]
+    fn packer(self, mask: u64) -> PortablePacker {
+        PortablePacker::new(mask)
+    }
+
+    #[inline(always)]
+    fn packer_without_gaps(self, mask: u64) -> PortablePacker {
+        PortablePacker::without_gaps(mask)
     }
 }
 
@@ -84,6 +96,23 @@ impl ByteBlock for ScalarBlock {
     #[inline(always)]
     fn look_up(self, table: &[u8; 256]) -> Self {
         Self(self.0.map(|byte| table[usize::from(byte)]))
+    }
+
+    #[inline(always)]
+    fn ascii_classes(self, classes: &AsciiClasses) -> Self {
+        Self(self.0.map(|byte| classes.of(byte)))
+    }
+
+    #[inline(always)]
+    fn look_up_half(self, table: &[u8; 16]) -> Self {
+        Self(self.0.map(|byte| table[usize::from(byte & 15)]))
+    }
+
+    #[inline(always)]
+    fn behind(self, before: Self) -> Self {
+        let mut bytes = [before.0[BLOCK - 1]; BLOCK];
+        bytes[1..].copy_from_slice(&self.0[..BLOCK - 1]);
+        Self(bytes)
     }
 
     #[inline(always)]

@@ -2,5 +2,4 @@
 
 pub mod partition;
 pub mod table;
-#[cfg(target_arch = "x86_64")]
 pub mod unicode;

@@ -4,7 +4,7 @@ use super::KNOWN_PATTERNS;
 use crate::pretokenize::boundaries::inside;
 use crate::pretokenize::patterns::char_classes::unicode::{self, UnicodeClasses};
 use crate::pretokenize::patterns::known_patterns::{Contractions, Newlines, Symbols, Words};
-use crate::simd::blocks::{BLOCK, Bmi2Blocks, ByteBlock, PaddedBlock, part};
+use crate::simd::blocks::{BitPacker, Blocks, ByteBlock, PaddedBlock, part};
 
 /// Bit i of each map is the i-th character that begins in the block. Maps that a shape does not
 /// need stay empty.
@@ -38,14 +38,15 @@ pub struct Bitmaps {
     pub ascii_symbol: u64,
 }
 
-/// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text.
+/// Classifies the characters that begin in the first 64 bytes of a window, of which `n` belong to the text. Also returns
+/// the packer of `Bitmaps::leads`.
 #[inline(always)]
-pub fn classify<const SHAPE: usize>(
-    blocks: impl Bmi2Blocks,
+pub fn classify<const SHAPE: usize, B: Blocks>(
+    blocks: B,
     window: &PaddedBlock,
     n: usize,
     classes: &UnicodeClasses,
-) -> Bitmaps {
+) -> (Bitmaps, B::Packer) {
     let shape = const { KNOWN_PATTERNS[SHAPE] };
     let bytes = blocks.load(part(window, 0));
     let valid = inside(!0, 0, n);
@@ -87,77 +88,61 @@ pub fn classify<const SHAPE: usize>(
     }
 
     let high = bytes.high() & valid;
+    let mut leads = blocks.packer_without_gaps(valid);
     if high != 0 {
-        add_unicode::<SHAPE>(&mut block, blocks, bytes, high, window, classes);
+        leads = add_unicode::<SHAPE, B>(&mut block, blocks, bytes, high, window, classes);
     } else if valid != !0 {
-        block.limit(blocks.bzhi(!0, block.count));
+        block.limit(valid);
     }
     if shape.symbols != Symbols::Categories {
         let other = block.word | block.number | block.space | block.newline | block.mark | block.cjk;
-        block.symbol = blocks.bzhi(!other, block.count);
+        block.symbol = blocks.lowest(!other, block.count);
     }
-    block
+    (block, leads)
 }
 
 /// Adds the characters outside ASCII, whose bytes are `high`, and turns maps over bytes into maps over characters.
 #[inline(always)]
-fn add_unicode<const SHAPE: usize>(
+fn add_unicode<const SHAPE: usize, B: Blocks>(
     block: &mut Bitmaps,
-    blocks: impl Bmi2Blocks,
-    bytes: impl ByteBlock,
+    blocks: B,
+    bytes: B::Block,
     high: u64,
     window: &PaddedBlock,
     classes: &UnicodeClasses,
-) {
+) -> B::Packer {
     let shape = const { KNOWN_PATTERNS[SHAPE] };
     let leads = block.leads & !bytes.continuation();
     let sure = bytes.look_up_first_of_three(&classes.by_first_of_three);
-    let mut maps = ClassMaps::default();
-    let sure_leads = sure.not_zero();
-    if sure_leads != 0 {
-        maps.0 = sure.bits();
-    }
-    let mut unsure = high & leads & !sure_leads;
-    while unsure != 0 {
-        // Up to eight characters at a time: byte i of `gathered` holds bit i of their classes. This
-        // beats both a shift for each bit of each character and a store and reload of the classes.
-        let mut gathered = 0;
-        let mut rest = unsure;
-        for index in 0..8 {
-            let offset = rest.trailing_zeros() as usize % BLOCK;
-            rest &= rest - 1;
-            let class = classes.table.of(decode(blocks, *part(window, offset)));
-            gathered |= blocks.pdep(u64::from(class), 0x0101_0101_0101_0101) << index;
-            if rest == 0 {
-                break;
-            }
-        }
-        maps.spread(blocks, gathered, unsure & !rest);
-        unsure = rest;
-    }
-    block.number |= maps.of(unicode::NUMBER);
-    block.space |= maps.of(unicode::SPACE);
-    block.word |= maps.of(unicode::LETTER);
+    let unsure = high & leads & !sure.not_zero();
+    let class = |offset| classes.table.of(blocks.code_point(*part(window, offset)));
+    let maps = blocks.bits_of_classes(sure, unsure, class);
+    // After inlining, only the maps that a shape uses are computed.
+    let of_class = |class: u8| maps[class.trailing_zeros() as usize];
+    block.number |= of_class(unicode::NUMBER);
+    block.space |= of_class(unicode::SPACE);
+    block.word |= of_class(unicode::LETTER);
     match shape.words {
         Words::AfterSpace | Words::AfterAny | Words::AfterAnyMarked => {}
         Words::Cased => {
-            block.mark = maps.of(unicode::MARK);
-            block.upper |= maps.of(unicode::UPPER);
-            block.lower |= maps.of(unicode::LOWER);
+            block.mark = of_class(unicode::MARK);
+            block.upper |= of_class(unicode::UPPER);
+            block.lower |= of_class(unicode::LOWER);
             if shape.han_apart {
-                block.cjk = maps.of(unicode::CJK);
+                block.cjk = of_class(unicode::CJK);
                 block.han_number = block.number & block.cjk;
-                block.han_symbol = maps.of(unicode::SYMBOL);
+                block.han_symbol = of_class(unicode::SYMBOL);
                 block.number &= !block.cjk;
             }
         }
         Words::WithMarks => {
-            block.word |= maps.of(unicode::MARK);
-            block.symbol |= maps.of(unicode::SYMBOL);
-            block.cjk = maps.of(unicode::CJK);
+            block.word |= of_class(unicode::MARK);
+            block.symbol |= of_class(unicode::SYMBOL);
+            block.cjk = of_class(unicode::CJK);
         }
     }
-    let over_characters = |map: u64| blocks.pext(map, leads);
+    let packer = blocks.packer(leads);
+    let over_characters = |map: u64| packer.pack(map);
     block.word = over_characters(block.word);
     block.number = over_characters(block.number);
     block.space = over_characters(block.space);
@@ -176,26 +161,7 @@ fn add_unicode<const SHAPE: usize>(
     block.ascii_symbol = over_characters(block.ascii_symbol);
     block.leads = leads;
     block.count = leads.count_ones();
-}
-
-/// For each bit of a class, the bytes at which a character of the class begins. After inlining, only the maps that a
-/// shape uses are computed.
-#[derive(Default)]
-struct ClassMaps([u64; 8]);
-
-impl ClassMaps {
-    #[inline(always)]
-    fn of(&self, class: u8) -> u64 {
-        self.0[class.trailing_zeros() as usize]
-    }
-
-    /// Adds the classes of up to eight characters: byte i of `gathered` holds bit i of the class of each, in order.
-    #[inline(always)]
-    fn spread(&mut self, blocks: impl Bmi2Blocks, gathered: u64, characters: u64) {
-        for (bit, map) in self.0.iter_mut().enumerate() {
-            *map |= blocks.pdep(gathered >> (8 * bit) & 0xFF, characters);
-        }
-    }
+    packer
 }
 
 impl Bitmaps {
@@ -219,13 +185,4 @@ impl Bitmaps {
             *map &= until;
         }
     }
-}
-
-/// The code point at the start of some bytes, or some number below 2^21 if they are not UTF-8.
-#[inline(always)]
-fn decode(blocks: impl Bmi2Blocks, bytes: [u8; 4]) -> u32 {
-    /// The payload of two, three and four bytes, by the high half of the first.
-    const PAYLOAD: [u64; 4] = [0x1F3F_0000, 0x1F3F_0000, 0x0F3F_3F00, 0x073F_3F3F];
-    let word = u32::from_be_bytes(bytes);
-    blocks.pext(u64::from(word), PAYLOAD[(word >> 28 & 3) as usize]) as u32
 }

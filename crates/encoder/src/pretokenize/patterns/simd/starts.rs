@@ -12,7 +12,7 @@ use crate::pretokenize::patterns::contraction;
 use crate::pretokenize::patterns::known_patterns::{
     Contractions, KnownPattern, Newlines, Numbers, Symbols, Words,
 };
-use crate::simd::blocks::{BLOCK, Bmi2Blocks};
+use crate::simd::blocks::{BLOCK, BitPacker, Blocks};
 use crate::utf8::decode;
 
 /// A map, and as bit 0 whether the last character of the block before is in it.
@@ -77,7 +77,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     behind: u64,
 }
 
-impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
+impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     const SHAPE: KnownPattern = KNOWN_PATTERNS[SHAPE];
 
     pub fn new(blocks: K, text: &'a [u8], classes: &'a UnicodeClasses) -> Self {
@@ -115,9 +115,10 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         (starts & u64::from(block.count != 0)) << self.last_at
     }
 
-    /// The starts in a block, whose first byte is at `at`, except for what [`Starts::late`] adds.
+    /// The starts in a block, whose first byte is at `at` and whose characters `leads` packs, except for what
+    /// [`Starts::late`] adds.
     #[inline(always)]
-    pub fn of(&mut self, block: &Bitmaps, at: usize) -> u64 {
+    pub fn of(&mut self, block: &Bitmaps, leads: impl BitPacker, at: usize) -> u64 {
         let before = self.before;
         let shape = Self::SHAPE;
         let last = block.count.wrapping_sub(1) & 63;
@@ -129,7 +130,7 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         let mut cut = 0;
         if shape.symbols == Symbols::Categories {
             let cjk = Map { bits: block.cjk, before: before.cjk };
-            cut = self.blocks.bzhi(cjk.bits ^ cjk.then(), block.count);
+            cut = self.blocks.lowest(cjk.bits ^ cjk.then(), block.count);
         }
         let joined = !cut;
 
@@ -186,7 +187,7 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
                 Contractions::Suffix => block.apostrophe & word.then(),
                 _ => block.apostrophe & starts,
             };
-            let (inside, behind) = self.contractions(block, candidates, at);
+            let (inside, behind) = self.contractions(block, leads, candidates, at);
             if shape.words == Words::Cased {
                 starts |= self.cases(block, word, behind, at, last);
             }
@@ -339,7 +340,7 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     #[inline(always)]
     fn others(&mut self, block: &Bitmaps, word: u64, cut: u64, last: u32) -> u64 {
         let matched = word | block.number | block.space | block.newline | block.symbol;
-        let other = Map { bits: self.blocks.bzhi(!matched, block.count), before: self.before.other };
+        let other = Map { bits: self.blocks.lowest(!matched, block.count), before: self.before.other };
         self.before.other = kept(other.bits, last);
         let first = other.bits & (!other.then() | cut);
         self.other_waits = other.bits >> last & !(first >> last);
@@ -348,11 +349,17 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 
     /// The places inside contractions, which are not starts, and the places directly after contractions.
     #[inline(always)]
-    fn contractions(&mut self, block: &Bitmaps, mut candidates: u64, at: usize) -> (u64, u64) {
+    fn contractions(
+        &mut self,
+        block: &Bitmaps,
+        leads: impl BitPacker,
+        mut candidates: u64,
+        at: usize,
+    ) -> (u64, u64) {
         let (mut inside, mut behind) = (u128::from(self.inside), u128::from(self.behind));
         while candidates != 0 {
             let character = candidates.trailing_zeros();
-            let offset = self.blocks.pdep(1 << character, block.leads).trailing_zeros() as usize;
+            let offset = leads.unpack(1 << character).trailing_zeros() as usize;
             candidates &= candidates - 1;
             let suffix = Self::SHAPE.contractions == Contractions::Suffix;
             if suffix && behind >> character & 1 == 1 {
@@ -398,16 +405,16 @@ impl<'a, K: Bmi2Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
 /// the end of the block, `ahead` decides.
 #[inline(always)]
 fn runs_before(
-    blocks: impl Bmi2Blocks,
+    blocks: impl Blocks,
     wanted: u64,
     members: u64,
     runs: u64,
     count: u32,
     ahead: impl FnOnce() -> bool,
 ) -> u64 {
-    // The carry of the addition comes out after each run; runs and ends are in the same order.
-    let ends = blocks.bzhi(members.wrapping_add(runs) & !members, count);
-    let mut found = blocks.pdep(blocks.pext(wanted, ends), runs);
+    // The carry of the addition comes out after each run.
+    let ends = blocks.lowest(members.wrapping_add(runs) & !members, count);
+    let mut found = blocks.starts_before(blocks.lowest(wanted, count), members, runs, ends);
     if ends.count_ones() < runs.count_ones() && ahead() {
         found |= 1 << 63 >> (runs.leading_zeros() & 63);
     }
