@@ -114,6 +114,19 @@ RELEASES = {
         "9687b6a7c1199a67",
         "19e246297edf68cc",
     ),
+    "compact": Release(
+        {"sequence_length": 40, "batch_size": 2, "layout": "varlen", "seed": 3},
+        f"manifest={MANIFEST} tokenizer={TOKENIZER} eos=1 sequence_length=40 batch_size=2 max_segments=16 "
+        "layout=varlen lanes=2 seed=3",
+        5,
+        0,
+        {
+            "0": "delivered=3 offset=45 window_hash=3847627935155354639 documents=3 tokens=200 text_bytes=237",
+            "1": "delivered=2 offset=107 window_hash=4239531075352385899 documents=2 tokens=200 text_bytes=141",
+        },
+        "c4c7f68ad36c5e10",
+        "03304dd727dc00d7",
+    ),
     "best_fit": Release(
         {
             "sequence_length": 40,
