@@ -281,8 +281,9 @@ sdist-vendored: $(BIN)/maturin ## Build one with all crates into target/vendored
 	rm -rf target/vendored/plain
 	$(call say,The source distribution with all crates in a fresh environment)
 	$(PYTHON) -m venv target/vendored-check
-	CARGO_HOME="$(abspath target/vendored-check/cargo)" CARGO_NET_OFFLINE=true CARGO_TARGET_DIR="$(abspath target/sdist)" \
-		CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 target/vendored-check/bin/python -m pip install "$$(ls target/vendored/*.tar.gz)[demo]"
+	CARGO_HOME="$(abspath target/vendored-check/cargo)" CARGO_TARGET_DIR="$(abspath target/vendored-check/target)" \
+		CARGO_NET_OFFLINE=true CARGO_PROFILE_RELEASE_CODEGEN_UNITS=16 target/vendored-check/bin/python -m pip install \
+		"$$(ls target/vendored/*.tar.gz)[demo]"
 	cd target/vendored-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
 
 .PHONY: licenses
