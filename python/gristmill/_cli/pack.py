@@ -231,11 +231,9 @@ def pack(
       gristmill pack --output packed --unit 17
       gristmill pack --output packed --finish
     """
-    if output is not None and stores.is_remote(output) and (finish or any(x is not None for x in (unit, units))):
-        raise click.UsageError(f"--output {output}: units need a folder that all machines see as a local one")
-    folder = None if output is None else Path(output)
     if unit is not None or finish:
-        pack_units.run(folder, unit, arguments["threads"], is_end=finish, as_json=as_json)
+        storage = stores.check_options("--storage-option", arguments["storage_options"]) or ()
+        pack_units.run(output, unit, arguments["threads"], storage, is_end=finish, as_json=as_json)
         return
     if not shards:
         raise click.UsageError("Missing argument 'SHARDS...'.")
@@ -262,13 +260,13 @@ def pack(
     encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
     if file is not None and print_config:
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
-    elif folder is not None and units is not None:
+    elif output is not None and units is not None:
         chosen = {"file_format": file_format, "rows_per_file": rows_per_file, "fields": fields, "steps": steps}
-        pack_units.plan(job, encoder, folder, units, chosen)
+        pack_units.plan(job, encoder, output, units, chosen)
         if plan:
-            pack_units.show_plan(folder, as_json=as_json)
+            pack_units.show_plan(output, job.storage_options, as_json=as_json)
         else:
-            pack_units.run_all(folder, engine, cpus, arguments["threads"], as_json=as_json)
+            pack_units.run_all(output, job.storage_options, engine, cpus, arguments["threads"], as_json=as_json)
     elif output is not None:
         _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
 

@@ -3,12 +3,12 @@
 import contextlib
 import functools
 from collections.abc import Iterator
-from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 import click
 
 from gristmill._cli.options import is_given
+from gristmill._shards.stores import StorageOptions
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import counted, format_fields
 from gristmill.errors import ArgumentError
@@ -19,7 +19,7 @@ if TYPE_CHECKING:
     from gristmill._tokenizer.encoder import Encoder
 
 # The options that go with a plan that is there; all others are in it.
-_OF_UNITS = frozenset({"output", "unit", "finish", "threads", "as_json"})
+_OF_UNITS = frozenset({"output", "unit", "finish", "threads", "storage_options", "as_json"})
 # Lanes unless the options say how many: as many as there are shards, up to this.
 _MOST_LANES = 1024
 
@@ -40,13 +40,13 @@ def check(units: int | None, engine: str | None, *, plan: bool) -> None:
         raise click.UsageError("--threads does not go with --engine, whose tasks have --cpus")
 
 
-def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[str, Any]) -> None:
+def plan(job: "Job", encoder: "Encoder", output: str, units: int, chosen: dict[str, Any]) -> None:
     """Writes the plan.
 
     Args:
       job: what is packed.
       encoder: its tokenizer.
-      output: the folder.
+      output: the folder, or its URL.
       units: how many units.
       chosen: further arguments of `write_plan`.
 
@@ -58,7 +58,7 @@ def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[
         from gristmill._cli.pack import check_fields
         from gristmill._dataset.packed import spec_of
         from gristmill._files.pack import packable_fields
-        from gristmill._files.units import write_plan
+        from gristmill._files.unit_places import Place
 
     if (wrong := job.value("quarantine_file")) is not None:
         raise click.UsageError(
@@ -68,43 +68,65 @@ def plan(job: "Job", encoder: "Encoder", output: Path, units: int, chosen: dict[
         raise click.UsageError("--shard-index and --shard-count do not go with --units, which take their place")
     dataset = _with_lanes(job, encoder, units)
     check_fields(chosen["fields"], packable_fields(spec_of(dataset)))
-    write_plan(dataset, output, units=units, source=job.source(dataset), **chosen)
+    with Place.opened(output, job.storage_options) as place:
+        place.write_plan(dataset, units=units, source=job.source(dataset), **chosen)
 
 
-def show_plan(output: Path, *, as_json: bool) -> None:
+def show_plan(output: str, storage_options: StorageOptions, *, as_json: bool) -> None:
     """Prints what the plan of a folder says."""
-    from gristmill._files.units import read_plan
+    from gristmill._files.unit_places import Place
 
-    found = read_plan(output)
+    with Place.opened(output, storage_options) as place:
+        found = place.plan()
     units, packing = found["units"], found["packing"]
     lanes = len(packing["own_lanes"])
     if as_json:
         fingerprint = packing["fingerprint"]
-        print_json({"folder": str(output), "units": units, "lanes": lanes, "fingerprint": fingerprint})
+        print_json({"folder": output, "units": units, "lanes": lanes, "fingerprint": fingerprint})
         return
     lines = [
-        ("plan", str(output / "plan.json")),
+        ("plan", f"{output}/plan.json"),
         ("units", f"{units:,} of {counted(lanes // units, 'lane')}, which are 0 to {units - 1:,}"),
         ("next", f"gristmill pack --output {output} --unit NUMBER, for each; then --finish"),
     ]
     click.echo(format_fields(lines))
 
 
-def run_all(output: Path, engine: str | None, cpus: int, threads: int | None, *, as_json: bool) -> None:
+def run_all(
+    output: str,
+    storage_options: StorageOptions,
+    engine: str | None,
+    cpus: int,
+    threads: int | None,
+    *,
+    as_json: bool,
+) -> None:
     """Packs all units and joins them, and prints the figures.
 
     Raises:
       GristmillError: see `pack_all`.
     """
     from gristmill._files import units
+    from gristmill._files.unit_places import Place
 
     threads = threads if engine is None else cpus
-    pack_unit = functools.partial(units.pack_unit, output.absolute(), threads=threads)
-    with _hint_when_stopped():
-        _print(units.pack_all(pack_unit, output, engine=engine, cpus=cpus), as_json=as_json)
+    with _hint_when_stopped(), Place.opened(output, storage_options) as place:
+        place.plan()
+        pack_unit = functools.partial(
+            units.pack_unit, place.path.absolute(), threads=threads, storage_options=storage_options
+        )
+        _print(place.pack_all(pack_unit, engine=engine, cpus=cpus), as_json=as_json)
 
 
-def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: bool, as_json: bool) -> None:
+def run(
+    output: str | None,
+    unit: str | None,
+    threads: int | None,
+    storage_options: StorageOptions,
+    *,
+    is_end: bool,
+    as_json: bool,
+) -> None:
     """Packs a unit, or joins all, and prints the figures.
 
     Raises:
@@ -121,12 +143,10 @@ def run(output: Path | None, unit: str | None, threads: int | None, *, is_end: b
         raise click.UsageError("--unit and --finish do not go together")
     with importing():
         from gristmill._files import units
+        from gristmill._files.unit_places import Place
 
-    if unit is None:
-        found = units.finish(output)
-    else:
-        with _hint_when_stopped():
-            found = units.pack_unit(output, units.task_number(unit), threads=threads)
+    with _hint_when_stopped(), Place.opened(output, storage_options) as place:
+        found = place.finish() if unit is None else place.pack_unit(units.task_number(unit), threads=threads)
     _print(found, as_json=as_json)
 
 

@@ -14,6 +14,7 @@ from gristmill._files.pack import pack as pack_folder
 from gristmill._files.pack import packable_fields
 from gristmill._files.schema import Source
 from gristmill._files.source import sizes_of
+from gristmill._files.unit_places import Place
 from gristmill._shards import stores
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec import fingerprints
@@ -79,7 +80,6 @@ def pack(
         raise ArgumentError(f"fields={unknown[0]!r}: expected names of {', '.join(known)}")
     source = _source_of(dataset)
     name = checks.path("folder", folder)
-    path = Path(name)
     storage = stores.check_options("storage_options", storage_options)
     listed = spec.source.faults.quarantine_file
     check_apart(name, format, source["shards"], None if listed is None else Path(listed))
@@ -95,15 +95,17 @@ def pack(
     if units is None:
         storage = storage if storage is not None else spec.sources[0].source.input.storage_options
         return pack_folder(dataset, name, storage_options=storage or (), **chosen)
-    if stores.is_remote(name):
-        raise ArgumentError(f"units={units}: expected a folder that all machines see as a local one, found {name}")
     if list(spec.running.own_lanes) != list(range(dataset.lanes)):
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
-    in_units.write_plan(dataset, path, units=checks.integer("units", units, 1, 2**20), **chosen)
-    if engine is not None:
-        dataset = with_spec(dataset, spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16)))
-    pack_unit = functools.partial(in_units.pack_unit_of, dataset, path.absolute())
-    return in_units.pack_all(pack_unit, path, engine=engine, cpus=cpus)
+    storage = storage if storage is not None else spec.sources[0].source.input.storage_options or ()
+    with Place.opened(name, storage) as place:
+        place.write_plan(dataset, units=checks.integer("units", units, 1, 2**20), **chosen)
+        if engine is not None:
+            dataset = with_spec(dataset, spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16)))
+        pack_unit = functools.partial(
+            in_units.pack_unit_of, dataset, place.path.absolute(), storage_options=place.storage_options
+        )
+        return place.pack_all(pack_unit, engine=engine, cpus=cpus)
 
 
 def _source_of(dataset: PackedDataset) -> Source:

@@ -32,6 +32,27 @@ def check_local(path: str) -> None:
         )
 
 
+def check_can_be_written(url: str) -> None:
+    """Checks that a store can be written.
+
+    Raises:
+      ArgumentError: it cannot.
+    """
+    if url.startswith(_READ_ONLY):
+        raise ArgumentError(f"--output {url}: expected a local folder, or gs://, s3:// or az://, which can be written")
+
+
+@contextlib.contextmanager
+def named_by_url(local: str, url: str) -> Iterator[None]:
+    """Errors within name a URL in place of the local folder that stands for it."""
+    try:
+        yield
+    except GristmillError as error:
+        if local in str(error) and len(error.args) == 1:
+            raise type(error)(str(error).replace(local, url)) from error
+        raise
+
+
 class RemoteFolder:
     """A folder of a store, and the local one in which its files are written first.
 
@@ -46,10 +67,7 @@ class RemoteFolder:
           ArgumentError: the store cannot be written.
           GristmillError: the folder holds other files, or the store cannot be reached.
         """
-        if url.startswith(_READ_ONLY):
-            raise ArgumentError(
-                f"--output {url}: expected a local folder, or gs://, s3:// or az://, which can be written"
-            )
+        check_can_be_written(url)
         self.local = local
         self._url = url.rstrip("/")
         self._stores = stores.reach(options)
@@ -73,13 +91,8 @@ class RemoteFolder:
         Raises:
           GristmillError: see `RemoteFolder`.
         """
-        with tempfile.TemporaryDirectory(prefix="gristmill-pack-") as local:
-            try:
-                yield cls(url, options, Path(local), index)
-            except GristmillError as error:
-                if local in str(error) and len(error.args) == 1:
-                    raise type(error)(str(error).replace(local, url.rstrip("/"))) from error
-                raise
+        with tempfile.TemporaryDirectory(prefix="gristmill-pack-") as local, named_by_url(local, url.rstrip("/")):
+            yield cls(url, options, Path(local), index)
 
     def size(self, name: str) -> int | None:
         """The bytes of a file; None if it is not there."""

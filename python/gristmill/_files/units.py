@@ -18,6 +18,7 @@ from gristmill._files.folder import INDEX, QUARANTINE, Folder, read_index
 from gristmill._files.pack import check_packable, make_folder, pack, packing_of
 from gristmill._files.schema import COUNTED, Packing, Source, describe_changes, wrong
 from gristmill._files.source import dataset_of, sizes_of
+from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.lanes import lanes_of_host
 from gristmill._util import atomic_files, checks
@@ -39,7 +40,7 @@ _NUMBERS = {
 
 
 # Packs the unit with a number into a folder; None: its place.
-PackUnit = Callable[[int, Path | None], dict[str, Any]]
+PackUnit = Callable[[int, "Path | str | None"], dict[str, Any]]
 
 
 class Plan(TypedDict):
@@ -157,14 +158,22 @@ def number_of_task(environment: Mapping[str, str]) -> int:
     return int(value)
 
 
-def pack_unit(path: Path, number: int, folder: Path | None = None, *, threads: int | None = None) -> dict[str, Any]:
+def pack_unit(
+    path: Path,
+    number: int,
+    folder: "Path | str | None" = None,
+    *,
+    threads: int | None = None,
+    storage_options: StorageOptions = (),
+) -> dict[str, Any]:
     """Packs one unit of the plan of a folder, or resumes it.
 
     Args:
       path: the folder.
       number: of the unit, from 0.
-      folder: where to pack it; None: in its place.
+      folder: where to pack it, or the URL of that; None: in its place.
       threads: worker threads; None: as many as this process has cores.
+      storage_options: how stores are reached.
 
     Returns:
       As `pack` does.
@@ -176,18 +185,28 @@ def pack_unit(path: Path, number: int, folder: Path | None = None, *, threads: i
     plan = read_plan(path)
     source, folder = plan["packing"]["source"], folder or unit_path(path, number)
     own: dict[str, Any] = {"threads": threads, "shard_index": _checked(plan, number), "shard_count": plan["units"]}
-    make_folder(folder)  # for its quarantine file
-    return _pack_unit(dataset_of(source, **own, **_quarantine(folder, source)), path, plan, number, folder)
+    if storage_options and "mixture" not in source:
+        own["storage_options"] = dict(storage_options)
+    dataset = dataset_of(source, **own, **_quarantine(folder, source))
+    return _pack_unit(dataset, path, plan, number, folder, storage_options)
 
 
-def pack_unit_of(dataset: PackedDataset, path: Path, number: int, folder: Path | None = None) -> dict[str, Any]:
+def pack_unit_of(
+    dataset: PackedDataset,
+    path: Path,
+    number: int,
+    folder: "Path | str | None" = None,
+    *,
+    storage_options: StorageOptions = (),
+) -> dict[str, Any]:
     """Packs one unit of a dataset whose plan is written.
 
     Args:
       dataset: that of the plan.
       path: the folder.
       number: of the unit, from 0.
-      folder: where to pack it; None: in its place.
+      folder: where to pack it, or the URL of that; None: in its place.
+      storage_options: how its store is reached.
 
     Raises:
       GristmillError: see `pack_unit`.
@@ -195,7 +214,7 @@ def pack_unit_of(dataset: PackedDataset, path: Path, number: int, folder: Path |
     plan = read_plan(path)
     lanes = lanes_of_host(dataset.lanes, _checked(plan, number), plan["units"])
     own = with_spec(dataset, spec_of(dataset).with_running(own_lanes=lanes))
-    return _pack_unit(own, path, plan, number, folder or unit_path(path, number))
+    return _pack_unit(own, path, plan, number, folder or unit_path(path, number), storage_options)
 
 
 def is_complete(path: Path, number: int) -> bool:
@@ -301,14 +320,28 @@ def _checked(plan: Plan, number: int) -> int:
     return number
 
 
-def _quarantine(folder: Path, source: Source) -> dict[str, Any]:
-    """Each unit lists its own records."""
+def quarantines(source: Source) -> bool:
+    """Whether bad records are quarantined."""
     of_sources = source.get("mixture", {}).get("sources", {}).values()
-    quarantines = any(own.get("on_error") == "quarantine" for own in (source["arguments"], *of_sources))
-    return {"quarantine_file": str(folder / QUARANTINE) if quarantines else None}
+    return any(own.get("on_error") == "quarantine" for own in (source["arguments"], *of_sources))
 
 
-def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int, folder: Path) -> dict[str, Any]:
+def _quarantine(folder: Path | str, source: Source) -> dict[str, Any]:
+    """Each unit lists its own records."""
+    if not quarantines(source) or isinstance(folder, str):
+        return {"quarantine_file": None}
+    make_folder(folder)
+    return {"quarantine_file": str(folder / QUARANTINE)}
+
+
+def _pack_unit(
+    dataset: PackedDataset,
+    path: Path,
+    plan: Plan,
+    number: int,
+    folder: Path | str,
+    storage_options: StorageOptions,
+) -> dict[str, Any]:
     packing = plan["packing"]
     source = packing["source"]
     if dataset.fingerprint != packing["fingerprint"]:
@@ -324,6 +357,7 @@ def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int, fold
         source={**source, "arguments": {**source["arguments"], **own}},
         fields=packing["fields"],
         steps=packing.get("steps"),
+        storage_options=storage_options,
     )
 
 

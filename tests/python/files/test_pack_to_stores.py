@@ -161,8 +161,69 @@ def test_dataset_of_python_is_packed_into_a_store(shards, encoder, tmp_path):
             **here, "seconds": 0, "tokens_per_second": 0, "folder": "",
         }  # fmt: skip
         assert files_of(server) == {path.name: path.read_bytes() for path in (tmp_path / "packed").glob("[!.]*")}
-        with pytest.raises(gm.ArgumentError, match="units=2: expected a folder that all machines see"):
-            gm.pack(dataset, PACKED, units=2)
+        with pytest.raises(gm.ArgumentError, match="the tasks of ray write into a folder that all nodes see"):
+            gm.pack(dataset, f"{PACKED}-2", units=2, engine="ray", storage_options=server.options())
+
+
+@pytest.fixture
+def units_of(shards, tokenizer_file):
+    """The arguments of a `pack` in two units."""
+    options = ["--text-field", "raw_content", "--sequence-length", "128", "--rows-per-file", "50", "--units", "2"]
+    return lambda folder: ["pack", shards, "--tokenizer", tokenizer_file.parent, "--output", folder, *options]
+
+
+def test_units_are_those_of_a_local_folder(units_of, capsys, tmp_path):
+    expected = run_json(capsys, *units_of(tmp_path / "packed"))
+    local = {
+        str(path.relative_to(tmp_path / "packed")): path.read_bytes() for path in (tmp_path / "packed").rglob("[!.]*.*")
+    }
+    with Server({}) as server:
+        plan = run_json(capsys, *units_of(PACKED), "--plan", *storage(server))
+        assert (plan["folder"], plan["units"]) == (PACKED, 2)
+        unit = ["pack", "--output", PACKED, *storage(server), "--unit"]
+        message = fails(capsys, *unit[:-1], "--finish")
+        assert f"{PACKED}: 2 units of 2 not complete: 0, 1" in message
+        for number in (1, 0, 1):
+            assert run_json(capsys, *unit, number)["folder"] == f"{PACKED}/unit-{number:05}"
+        assert "the plan has the units 0 to 1" in fails(capsys, *unit, 2, code=2)
+        for _ in range(2):
+            assert run_json(capsys, *unit[:-1], "--finish") == {**expected, "folder": PACKED}
+        assert files_of(server) == local
+        # The plan may be written again, and another is refused.
+        run_json(capsys, *units_of(PACKED), "--plan", *storage(server))
+        message = fails(capsys, *units_of(PACKED), "--seed", 1, "--plan", *storage(server))
+        assert f"{PACKED}/plan.json is another plan" in message
+    # A copy in a local folder is a packed folder.
+    for name, content in files_of(server).items():
+        (tmp_path / "copy" / name).parent.mkdir(parents=True, exist_ok=True)
+        (tmp_path / "copy" / name).write_bytes(content)
+    assert run_json(capsys, "verify", tmp_path / "copy")["equal"]
+    assert len(gm.PackedRows(tmp_path / "copy")) == expected["items"]
+
+
+def test_one_command_and_python_pack_units_into_a_store(units_of, capsys, shards, encoder, tmp_path):
+    expected = run_json(capsys, *units_of(tmp_path / "packed"))
+    with Server({}) as server:
+        assert run_json(capsys, *units_of(PACKED), *storage(server)) == {**expected, "folder": PACKED}
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, text_field="raw_content", lanes=8, batch_size=8)
+    with Server({}) as server:
+        found = gm.pack(dataset, PACKED, units=4, storage_options=server.options())
+        assert (found["folder"], found["units"]) == (PACKED, 4)
+        names = {name.partition("/")[0] for name in files_of(server)}
+        assert names == {"plan.json", "index.json", *(f"unit-{number:05}" for number in range(4))}
+
+
+def test_what_units_in_a_store_cannot_do_is_refused(units_of, capsys):
+    with Server({"bucket/runs/packed/other.txt": b"x"}) as server:
+        message = fails(capsys, *units_of(PACKED), *storage(server))
+        assert f"{PACKED} is not empty and does not hold units, but 'other.txt'" in message
+    with Server({}) as server:
+        message = fails(capsys, *units_of(PACKED), "--on-error", "quarantine", *storage(server), code=2)
+        assert "quarantined records cannot grow in a store" in message
+        message = fails(capsys, "pack", "--output", PACKED, "--unit", 0, *storage(server))
+        assert f"no plan.json in '{PACKED}'" in message
+        assert not server.objects
+        assert "which can be written" in fails(capsys, *units_of(f"{server.url}/packed"), code=2)
 
 
 def test_packed_files_are_read_from_a_local_folder(capsys):

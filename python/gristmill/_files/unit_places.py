@@ -1,0 +1,136 @@
+"""Where units are packed: a local folder, or one of a store, of which the plan and the indexes are copied.
+
+plan.json              ──> the local folder, by each command
+unit-00017/            written by `--unit 17`, as any packed folder of a store is
+unit-*/index.json      ──> the local folder, by `--finish`, which writes index.json <──
+"""
+
+import contextlib
+import tempfile
+from collections.abc import Iterator
+from dataclasses import dataclass
+from pathlib import Path
+from typing import Any
+
+from gristmill import _core
+from gristmill._dataset.packed import PackedDataset
+from gristmill._files import units
+from gristmill._files.folder import INDEX
+from gristmill._files.remote_folder import check_can_be_written, named_by_url
+from gristmill._files.schema import Source
+from gristmill._shards import stores
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError, GristmillError
+
+
+@dataclass(frozen=True)
+class Place:
+    """Where units are packed.
+
+    Attributes:
+      path: the local folder.
+      url: that of the store; empty if there is none.
+      storage_options: how the store is reached.
+    """
+
+    path: Path
+    url: str = ""
+    storage_options: stores.StorageOptions = ()
+
+    @classmethod
+    @contextlib.contextmanager
+    def opened(cls, where: str, storage_options: stores.StorageOptions) -> "Iterator[Place]":
+        """The place of a path or URL, until the end of the `with`. Errors name it as it was given.
+
+        Raises:
+          ArgumentError: the store cannot be written.
+        """
+        if not stores.is_remote(where):
+            yield cls(Path(where))
+            return
+        check_can_be_written(where)
+        url = where.rstrip("/")
+        with tempfile.TemporaryDirectory(prefix="gristmill-units-") as local, named_by_url(local, url):
+            yield cls(Path(local), url, storage_options)
+
+    def write_plan(self, dataset: PackedDataset, *, source: Source, **chosen: Any) -> None:
+        """Writes the plan; the arguments are those of `units.write_plan`.
+
+        Raises:
+          ArgumentError: see there; or the folder is one of a store, and records are quarantined.
+          GristmillError: see there; or the folder of a store holds other files, or the store cannot be reached.
+        """
+        if self.url and units.quarantines(source):
+            raise ArgumentError(
+                f"--output {self.url}: on_error='quarantine': the list of a unit's quarantined records cannot grow in "
+                "a store: choose a folder that all machines see as a local one, or on_error='raise'"
+            )
+        if self.url and not self._fetch(units.PLAN):
+            prefix = f"{self.url.split('://', 1)[1].partition('/')[2]}/"
+            folders, files = self._stores.list_folder(f"{self.url}/")
+            if found := [*folders, *(key for key, _ in files)]:
+                raise GristmillError(
+                    f"{self.url} is not empty and does not hold units, but "
+                    f"{shortened(min(found).removeprefix(prefix))}: choose another folder"
+                )
+        units.write_plan(dataset, self.path, source=source, **chosen)
+        self._publish(units.PLAN)
+
+    def plan(self) -> units.Plan:
+        """The plan.
+
+        Raises:
+          MissingShardError: there is none.
+          GristmillError: it is damaged, or the store cannot be reached.
+        """
+        if self.url:
+            self._fetch(units.PLAN)
+        return units.read_plan(self.path)
+
+    def pack_unit(self, number: int, *, threads: int | None) -> dict[str, Any]:
+        """Packs a unit; see `units.pack_unit`."""
+        self.plan()
+        options = self.storage_options
+        return units.pack_unit(self.path, number, self.unit(number), threads=threads, storage_options=options)
+
+    def pack_all(self, pack_unit: units.PackUnit, *, engine: str | None, cpus: int) -> dict[str, Any]:
+        """Packs all units and joins them; see `units.pack_all`.
+
+        Raises:
+          ArgumentError: an engine is to write into a store.
+        """
+        if not self.url:
+            return units.pack_all(pack_unit, self.path, engine=engine, cpus=cpus)
+        if engine is not None:
+            raise ArgumentError(f"--output {self.url}: the tasks of {engine} write into a folder that all nodes see")
+        for number in range(self.plan()["units"]):
+            pack_unit(number, self.unit(number))
+        return self.finish()
+
+    def finish(self) -> dict[str, Any]:
+        """Joins all units; see `units.finish`."""
+        for number in range(self.plan()["units"] if self.url else 0):
+            folder = units.unit_path(self.path, number)
+            folder.mkdir()
+            self._fetch(f"{folder.name}/{INDEX}")
+        found = units.finish(self.path)
+        self._publish(INDEX)
+        return {**found, "folder": self.url or found["folder"]}
+
+    def unit(self, number: int) -> str | None:
+        """The URL of a unit; None if it is in its place in the local folder."""
+        return f"{self.url}/{units.unit_path(self.path, number).name}" if self.url else None
+
+    def _publish(self, name: str) -> None:
+        if self.url:
+            self._stores.upload(f"{self.url}/{name}", str(self.path / name))
+
+    @property
+    def _stores(self) -> "_core.Stores":
+        return stores.reach(self.storage_options)
+
+    def _fetch(self, name: str) -> bool:
+        content = self._stores.read(f"{self.url}/{name}")
+        if content is not None:
+            (self.path / name).write_bytes(content)
+        return content is not None
