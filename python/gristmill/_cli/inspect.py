@@ -2,6 +2,7 @@
 
 from collections.abc import Iterable
 from pathlib import Path
+from typing import Any
 
 import click
 
@@ -43,7 +44,11 @@ _CHATS = 3
 @dataset_option("sidecars")
 @dataset_option("storage_options")
 @click.option("--chat", is_flag=True, help="With a shard: show its first conversations with the trained tokens marked.")
-@click.option("--prompt", is_flag=True, help="With a shard: show its first prompts, rendered, token by token.")
+@click.option(
+    "--prompt",
+    is_flag=True,
+    help="With a shard: show its first prompts, rendered, token by token; with --row, that of a run's row.",
+)
 @click.option("--text", help="With a tokenizer: text to encode.")
 @click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
 @click.option(
@@ -68,7 +73,7 @@ _CHATS = 3
     "--set",
     "settings",
     multiple=True,
-    help="With --row and shards: an argument of PackedDataset; with --chat or --prompt: one of gm.Chat.",
+    help="With --row: an argument of the dataset; with --chat or --prompt: one of gm.Chat.",
 )
 @mixture_files.print_config_option
 @as_json_option
@@ -108,6 +113,7 @@ def inspect(
       gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
       gristmill inspect chats.jsonl --chat --tokenizer model --set train_on=last
       gristmill inspect prompts.parquet --prompt --tokenizer model --records 1
+      gristmill inspect prompts.parquet --prompt --row 5 --step 12 --tokenizer model --set batch_size=64 --set seed=1
       gristmill inspect state.json --json
       gristmill inspect packed
       gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
@@ -121,6 +127,13 @@ def inspect(
         raise click.UsageError("--full applies only together with --row")
     if sidecars and keep is None:
         raise click.UsageError("--sidecar has no effect without --keep")
+    if prompt and row is not None:
+        apart = {"--chat": chat or None, "--keep": keep, "--text": text, "--drop": drop}
+        if wrong := [option for option, value in apart.items() if value is not None]:
+            raise click.UsageError(f"--prompt cannot be combined with {wrong[0]}")
+        of_run = (path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options)
+        _show_prompt(of_run, row, step, as_json=as_json)
+        return
     storage = stores.check_options("--storage-option", storage_options)
     file = mixture_files.find([path])
     if print_config:
@@ -237,6 +250,29 @@ def _show_mixture(
         print_json(found)
     else:
         click.echo(describe(found))
+
+
+def _show_prompt(run: Any, row: int, step: int | None, *, as_json: bool) -> None:
+    """Prints the prompt of a row.
+
+    Args:
+      run: the arguments of `runs.opened_prompts`.
+      row: the row of a global batch.
+      step: of the batch; None: the first one after the state.
+      as_json: whether to print JSON.
+
+    Raises:
+      GristmillError: the options do not match, or there is no such row.
+    """
+    with importing():
+        from gristmill._inspect import prompts
+
+    dataset, state = runs.opened_prompts(*run)
+    found = prompts.locate(dataset, state, path=run[0], step=step, row=row)
+    if as_json:
+        print_json(found)
+    else:
+        click.echo(prompts.describe(found))
 
 
 def _is_set(value: object) -> bool:

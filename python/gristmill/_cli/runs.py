@@ -17,6 +17,8 @@ from gristmill.errors import ArgumentError, StateError
 
 if TYPE_CHECKING:  # Loads Grain, which --help need not wait for.
     from gristmill._inspect.locate import Run
+    from gristmill._prompts.dataset import PromptDataset
+    from gristmill._state.prompt_states import PromptState
 
 # Arguments of a dataset that these commands set by other options, or themselves.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance", "storage_options"})
@@ -74,6 +76,47 @@ def opened(
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
     yield run_from_state(Path(path), state, shards, drop, encoder, sample=made, storage_options=storage_options)
+
+
+def opened_prompts(
+    path: str,
+    shards: tuple[str, ...],
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
+    settings: tuple[str, ...],
+    storage_options: list[str] | None,
+) -> "tuple[PromptDataset, PromptState | None]":
+    """The prompts of a path, which is shards, a mixture file, or a saved state of either.
+
+    Raises:
+      GristmillError: the options do not match.
+    """
+    from gristmill._inspect import contents, prompts
+    from gristmill._prompts.arguments import ARGUMENTS as OF_PROMPTS
+
+    values = named.read_values(settings, lambda setting: f"--set {setting}")
+    storage = stores.check_options("--storage-option", storage_options)
+    state = None if stores.is_remote(path) else contents.saved_prompt_state(Path(path))
+    if state is None and shards:
+        raise ArgumentError(f"{path} is no saved state of prompts, whose shards --shards would name: leave it out")
+    if state is not None and not shards:
+        raise ArgumentError(f"{path} is a saved state of prompts: name its shards with --shards")
+    names = list(shards) or [path]
+    if (file := mixture_files.find(names)) is None:
+        if tokenizer is None:
+            raise ArgumentError("--prompt needs --tokenizer")
+        encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
+        made = named.make(named.parse(sample))
+        return prompts.dataset_of(names, values, encoder, sample=made, storage_options=storage), state
+    if sample:
+        raise ArgumentError("--sample: each source of a mixture has its own: set it in the file")
+    own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
+    file = mixture_files.with_options(file, own)
+    special = file.arguments.get(SPECIAL_TOKENS, "id")
+    encoder = Encoder.from_file(mixture_files.tokenizer_of(file), config="ignore", special_tokens_in_text=special)
+    of_file = {name: value for name, value in file.arguments.items() if name in OF_PROMPTS.keys() - {"tokenizer"}}
+    return prompts.dataset_of(file.mixture(), {**of_file, **values}, encoder), state
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -1,6 +1,7 @@
 """`gristmill view`."""
 
 from pathlib import Path
+from typing import TYPE_CHECKING
 
 import click
 
@@ -9,6 +10,7 @@ from gristmill._cli.options import (
     ROW_LIST,
     PathType,
     dataset_option,
+    is_given,
     sample_option,
     shard_path,
     special_tokens_option,
@@ -19,6 +21,9 @@ from gristmill._shards import stores
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing
+
+if TYPE_CHECKING:
+    from gristmill._view.page import Page
 
 
 @click.command()
@@ -42,7 +47,8 @@ from gristmill._util.output import importing
 @dataset_option("storage_options")
 @special_tokens_option
 @sample_option
-@click.option("--set", "settings", multiple=True, help="Of shards: an argument of PackedDataset.")
+@click.option("--set", "settings", multiple=True, help="Of shards: an argument of PackedDataset, or of PromptDataset.")
+@click.option("--prompt", is_flag=True, help="Draw the rows of a PromptDataset.")
 def view(
     path: str,
     output: Path,
@@ -57,11 +63,13 @@ def view(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
+    prompt: bool,
 ) -> None:
     """Draw rows, their tokens and figures as a page.
 
-    PATH is the shards or the mixture file of a run, a saved state, a folder of packed files, or a quarantine file. The
-    page is one file that needs neither a server nor the network.
+    PATH is the shards or the mixture file of a run, a saved state, a folder of packed files, or a quarantine file. With
+    --prompt the run is one of prompts, and --set also has the arguments of gm.Chat, which makes them of the key
+    "prompt" unless --sample says otherwise. The page is one file that needs neither a server nor the network.
 
     \b
     Examples:
@@ -69,6 +77,7 @@ def view(
       gristmill view chats.jsonl --sample chat --tokenizer model --output page.html
       gristmill view mixture.toml --step 1000 --output page.html
       gristmill view state.json --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json --output page.html
+      gristmill view prompts.parquet --prompt --tokenizer model --set prompt_length=512 --output page.html
       gristmill view packed --row 100 --output page.html
       gristmill view quarantine.jsonl --output page.html
     """
@@ -76,8 +85,18 @@ def view(
         from gristmill._files import overview
         from gristmill._inspect import contents, mixtures
         from gristmill._inspect.locate import run_of
-        from gristmill._view import page, pages
+        from gristmill._view import pages
 
+    if prompt:
+        if wrong := [name for name in ("measured_rows", "row", "drop") if is_given(name)]:
+            raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with --prompt")
+        with importing():
+            from gristmill._view.prompts import of_prompts
+        dataset, state = runs.opened_prompts(
+            path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options
+        )
+        _write(of_prompts(dataset, state, title=path, step=step, rows=rows), output)
+        return
     measures = {"rows": rows, "measured": measured_rows}
     storage = stores.check_options("--storage-option", storage_options)
     is_local, place = not stores.is_remote(path), Path(path)
@@ -106,5 +125,11 @@ def view(
         )
         with run_of_path as run:
             made = pages.of_run(run, title=path, step=step, **measures)
+    _write(made, output)
+
+
+def _write(made: "Page", output: Path) -> None:
+    from gristmill._view import page
+
     page.write(made, output)
     click.echo(f"{output}: {output.stat().st_size:,} bytes")

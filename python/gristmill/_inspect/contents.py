@@ -19,6 +19,7 @@ from gristmill._shards.manifest import Manifest
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
+from gristmill._state.prompt_states import PromptState
 from gristmill._state.prompt_states import is_one as is_of_prompts
 from gristmill._tokenizer import config_changes, diagnosis
 from gristmill._tokenizer.encoder import Encoder, core_of
@@ -160,6 +161,19 @@ def saved_state(path: Path) -> states.State | None:
             raise StateError(f"{path} is a state of prompts, whose rows dataset[index] shows: --row needs packed rows")
         return state
     return _as_state(path, _whole_value(path)) if path.is_file() else None
+
+
+def saved_prompt_state(path: Path) -> "PromptState | None":
+    """The state of prompts in a file of any name, or in a checkpoint's folder; None if another thing is there.
+
+    Raises:
+      StateError: it is damaged.
+    """
+    if path.is_dir():
+        value = read_merged(path) if any(path.glob("process_*-of-*.json")) else None
+    else:
+        value = _whole_value(path) if path.is_file() else None
+    return value if value is not None and is_of_prompts(value) and "fingerprint" in value else None
 
 
 def _as_state(path: Path, value: dict[str, Any] | None) -> states.State | None:

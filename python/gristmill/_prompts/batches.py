@@ -30,12 +30,13 @@ def make_batch(spec: PromptSpec, items: Sequence[int]) -> Batch:
     rows = [PADDING if item == PADDING else int(spec.rows[item]) for item in items]
     texts = _each(rows, lambda row: spec.arena.text(row, 0), "") if spec.layout.is_text or spec.full_prompts else None
     prompts = range(spec.arena.prompts)
-    ids = [[_NO_IDS if row == PADDING else _ids(spec, row, prompt) for row in rows] for prompt in prompts]
+    ids = [[_NO_IDS if row == PADDING else ids_of(spec, row, prompt) for row in rows] for prompt in prompts]
     batch = spec.layout.batch(ids, texts)
     return batch | _others(spec, items, rows, texts)
 
 
-def _ids(spec: PromptSpec, row: int, prompt: int) -> Ids:
+def ids_of(spec: PromptSpec, row: int, prompt: int) -> Ids:
+    """The ids of a prompt of the arena's row, cut if it is too long."""
     ids = spec.arena.prompt_ids(row, prompt)
     return cut(ids, spec.prompt_length, spec.overlong, has_bos=spec.has_bos, has_eos=spec.has_eos)
 

@@ -10,6 +10,7 @@ import numpy as np
 
 from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._mixture.mixture import Mixture
+from gristmill._prompts import sequence
 from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.batches import make_item
 from gristmill._prompts.iterator import HostRows, PromptIterator
@@ -329,6 +330,11 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 def host_of(dataset: PromptDataset) -> HostRows:
     """What this process makes of each batch."""
     return dataset._host
+
+
+def sequence_of(dataset: PromptDataset) -> sequence.BatchSequence:
+    """The items of each global batch, by its number."""
+    return sequence.of(dataset._spec, dataset._orders)
 
 
 def spec_of(dataset: PromptDataset) -> PromptSpec:

@@ -15,6 +15,7 @@ from gristmill._prompts import spec as specs
 from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.reading import JoinedArena
 from gristmill._prompts.spec import PromptSpec
+from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
 from gristmill._spec.arguments import ARGUMENTS as PACKED_ARGUMENTS
 from gristmill._spec.arguments import REQUIRED
@@ -39,7 +40,7 @@ class Member:
       first: the first of its items, which are next to one another.
       size: how many they are.
       epochs: how often they are delivered. None: without end.
-      field: the key of its prompt, of one.
+      plans: what its prompts are made of, by their names.
       counts: what became of its records.
     """
 
@@ -48,7 +49,7 @@ class Member:
     first: int
     size: int
     epochs: int | None
-    field: str
+    plans: Mapping[str, ChatPlan | Text]
     counts: Mapping[str, int]
 
     def left(self, delivered: int) -> int | None:
@@ -155,7 +156,7 @@ def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> PromptSpec:
                 first=items,
                 size=len(spec.rows),
                 epochs=mixture.sources[name].arguments["epochs"],
-                field=next(iter(spec.plans.values())).field,
+                plans=spec.plans,
                 counts=spec.counts,
             )
         )

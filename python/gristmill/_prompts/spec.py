@@ -95,9 +95,13 @@ class PromptSpec:
         whole, rest = divmod(len(self.rows), self.batch_size)
         return whole + int(rest > 0 and not self.drop_remainder)
 
+    def plans_of(self, item: int) -> Mapping[str, ChatPlan | Text]:
+        """What an item's prompts are made of, by their names."""
+        return self.plans if self.mixing is None else self.mixing.member_of(item).plans
+
     def field_of(self, item: int) -> str:
         """The key of an item's prompt, of one."""
-        return next(iter(self.plans.values())).field if self.mixing is None else self.mixing.member_of(item).field
+        return next(iter(self.plans_of(item).values())).field
 
 
 def resolve(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:

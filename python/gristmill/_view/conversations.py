@@ -57,7 +57,7 @@ def _of_shard(plan: ChatPlan, encoder: Encoder, shard: Path, records: set[int]) 
     found = {}
     try:
         for record, value in _records(shard, wanted):
-            if (own := _origins(plan, encoder, value)) is not None:
+            if (own := origins_of(plan, encoder, value)) is not None:
                 found[record] = own
     except (OSError, EOFError, ValueError):
         pass  # of another format, or in a store
@@ -71,7 +71,8 @@ def _records(shard: Path, wanted: set[int]) -> Iterable[tuple[int, Mapping[str, 
                 yield record, value
 
 
-def _origins(plan: ChatPlan, encoder: Encoder, value: Mapping[str, Any]) -> Origins | None:
+def origins_of(plan: ChatPlan, encoder: Encoder, value: Mapping[str, Any]) -> Origins | None:
+    """The ids of a record's conversation, and what each is of; None if that is not known."""
     messages, tools = _get(value, plan.field), _get(value, plan.tools_field)
     if plan.fixed_tools is not None:
         tools = json.loads(plan.fixed_tools)

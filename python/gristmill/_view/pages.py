@@ -67,7 +67,7 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
         ("shown", f"{shown[0].name} to {shown[-1].name}"),
         ("tokenizer", f"{run.dataset.encoder.vocab_size:,} ids, {run.dataset.encoder.fingerprint}"),
     ]
-    tables = [] if not quarantined else [_entries("Quarantined lately", quarantined)]
+    tables = [] if not quarantined else [listed("Quarantined lately", quarantined)]
     if "sources" in stats:
         tables.insert(0, _sources(stats["sources"]))
     records = Chart(
@@ -75,7 +75,7 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
         ("fate", "records"),
         [(name, stats[name]) for name in ("documents", "filtered", "quarantined")],
     )
-    return Page(title, facts, shown, run.dataset.encoder, [*_figures(found), records], tables)
+    return Page(title, facts, shown, run.dataset.encoder, [*figures(found), records], tables)
 
 
 def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, measured: int) -> Page:
@@ -108,7 +108,7 @@ def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, mea
         ("fields", ", ".join(packed.fields)),
         ("tokenizer", source["tokenizer"] if encoder else f"{source['tokenizer']}, not found: ids are shown"),
     ]
-    return Page(f"Packed rows in {path.name}", facts, found[:rows], encoder, _figures(found))
+    return Page(f"Packed rows in {path.name}", facts, found[:rows], encoder, figures(found))
 
 
 def of_state(path: Path) -> Page:
@@ -145,7 +145,7 @@ def of_quarantine(path: Path) -> Page:
         for title, what, key in (("By reason", "reason", "reason"), ("By shard", "shard", "shard"))
     ]
     held = f"{'the first ' if is_cut else ''}{counted(len(entries), 'entry', 'entries')}"
-    return Page(f"Quarantine file {path.name}", [("holds", held)], charts=counts, tables=[_entries("Records", entries)])
+    return Page(f"Quarantine file {path.name}", [("holds", held)], charts=counts, tables=[listed("Records", entries)])
 
 
 def is_quarantine(path: Path) -> bool:
@@ -200,7 +200,7 @@ def _image_model(spec: Spec) -> "_core.ImageModel | None":
     return next((model for model in models if isinstance(model, _core.ImageModel)), None)
 
 
-def _figures(rows: Sequence[Row]) -> list[Chart]:
+def figures(rows: Sequence[Row]) -> list[Chart]:
     """What all rows together look like."""
     of_rows = f"of {counted(len(rows), 'row')}"
     segments = [segment.length for row in rows for segment in row.segments]
@@ -237,7 +237,7 @@ def _sources(sources: Mapping[str, Mapping[str, Any]]) -> Table:
     return Table("Sources", "Counted since the start of the stream.", rows)
 
 
-def _entries(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
+def listed(title: str, entries: Sequence[Mapping[str, Any]]) -> Table:
     """A table of quarantined records."""
     rows = [["shard", "record", "byte", "reason"]]
     for entry in entries[:_LISTED]:

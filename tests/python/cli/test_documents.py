@@ -51,11 +51,13 @@ def documents_of(capsys, path, model, *more, steps=3, rows=2):
 
 
 @pytest.mark.parametrize("name", ["a.jsonl", "a.jsonl.gz", "a.parquet", "a.arrow", "a.tar"])
-@pytest.mark.parametrize("packing", ["concat", "best_fit", "pad"])
-def test_texts_are_whole(tmp_path, model, capsys, name, packing):
+@pytest.mark.parametrize(("packing", "layout"), [("concat", "varlen"), ("best_fit", "hf"), ("pad", "maxtext")])
+def test_texts_are_whole(tmp_path, model, capsys, name, packing, layout):
     path = write(tmp_path / name, [{"meta": {"text": text}, "n": n} for n, text in enumerate(TEXTS)])
     field = "json.meta.text" if name == "a.tar" else "meta.text"
-    more = settings(text_field=field, packing=packing, sequence_length=200, batch_size=2, lanes=1, seed=5)
+    more = settings(
+        text_field=field, packing=packing, layout=layout, sequence_length=200, batch_size=2, lanes=1, seed=5
+    )
     found = documents_of(capsys, path, model, *more)
     assert len({part["record"] for part in found}) > 3
     assert any(part["offset"] for part in found) or packing == "pad"

@@ -681,7 +681,10 @@ def test_inspect_prompt_shows_every_token(tmp_path, capsys):
     ("options", "code", "says"),
     [
         (["--chat"], 2, "--chat cannot be combined with --prompt"),
-        (["--row", "1"], 2, "--prompt cannot be combined with --chat"),
+        (["--step", "1"], 2, "--prompt cannot be combined with --chat"),
+        (["--row", "1", "--keep", "a > 1"], 2, "--prompt cannot be combined with --keep"),
+        (["--row", "1"], 2, "--prompt needs --tokenizer"),
+        (["--row", "1", "--shards", "b.jsonl", "--set", "seed=1"], 2, "is no saved state of prompts"),
         ([], 2, "--prompt needs --tokenizer"),
         (["--set", "field=text"], 1, 'under the key "text", found no such key'),
     ],

@@ -12,7 +12,7 @@ from PIL import Image
 import browser
 import gristmill as gm
 from chat_models import write_chatml, write_vision
-from command_line import fails, shard_of
+from command_line import fails, run_json, shard_of
 from gristmill._cli import main
 from gristmill._inspect.locate import run_of
 from gristmill._view import page, pages
@@ -308,3 +308,143 @@ def test_page_without_rows_is_whole():
     made = Parsed(page.Page("nothing", [("a", "<b>")]).html())
     assert made.data == {"rows": [], "origins": [], "texts": {}}
     assert "<b>" in made.text
+
+
+PROMPTS = [
+    [
+        {"role": "system", "content": "Be short."},
+        {"role": "user", "content": f"What is {n} + {n}? {'Think. ' * (n % 4)}"},
+    ]
+    for n in range(11)
+]
+
+
+@pytest.fixture
+def prompts(tmp_path):
+    """A shard of prompts, and their tokenizer."""
+    shard = tmp_path / "prompts.jsonl"
+    shard.write_text("".join(json.dumps({"prompt": own, "n": n}) + "\n" for n, own in enumerate(PROMPTS)))
+    return shard, write_chatml(tmp_path / "model")
+
+
+@pytest.mark.parametrize("layout", ["verl", "hf", "maxtext"])
+def test_page_holds_the_rows_of_prompts(prompts, tmp_path, layout):
+    shard, model = prompts
+    options = {"prompt_length": 96, "batch_size": 4, "num_generations": 2, "seed": 3, "layout": layout}
+    settings = [f"--set={name}={value}" for name, value in options.items()]
+    page = viewed(tmp_path, shard, "--prompt", "--tokenizer", model, *settings, "--step", "1", "--rows", "8")
+    dataset = gm.PromptDataset(shard, tokenizer=model, **options)
+    batch = [*dataset][1]
+    ids, mask, positions = {
+        "maxtext": ("prompt", "prompt_segmentation", "prompt_position"),
+    }.get(layout, ("input_ids", "attention_mask", "position_ids"))
+    found = page.data
+    assert [row["name"] for row in found["rows"]] == [f"step 1, row {row}" for row in range(8)]
+    for number, row in enumerate(found["rows"]):
+        assert row["tokens"] == batch[ids][number].tolist()
+        assert row["positions"] == batch[positions][number].tolist()
+        [[start, length, place]] = row["segments"]
+        assert np.flatnonzero(batch[mask][number]).tolist() == list(range(start, start + length))
+        assert f"record {batch['n'][number]} " in place
+        parts = {}
+        for token, origin in zip(row["tokens"], row["origins"], strict=True):
+            name = found["origins"][origin] if origin >= 0 else ""
+            parts[name] = parts.get(name, "") + found["texts"][str(token)]
+        [_, user] = PROMPTS[batch["n"][number]]
+        assert parts["user, message 1: content"] == user["content"].strip()
+        assert parts["template"].endswith("<|im_start|>assistant\n")
+    assert "of each prompt" in page.text
+
+
+def test_page_of_cut_prompts_tells_the_part_that_is_left(prompts, tmp_path):
+    shard, model = prompts
+    for overlong in ("left", "right", "middle"):
+        settings = [
+            "--set=prompt_length=24",
+            f"--set=overlong={overlong}",
+            "--set=batch_size=2",
+            "--set=eos=<|im_end|>",
+        ]
+        found = viewed(tmp_path, shard, "--prompt", "--tokenizer", model, *settings, "--rows", "2").data
+        dataset = gm.PromptDataset(
+            shard, tokenizer=model, prompt_length=24, overlong=overlong, batch_size=2, eos="<|im_end|>"
+        )
+        for row, expected in zip(found["rows"], next(iter(dataset))["input_ids"], strict=True):
+            assert row["tokens"] == expected.tolist()
+            named = [origin >= 0 for origin in row["origins"]]
+            assert named == [True] * 23 + [False]  # its EOS is of no message
+            kept = [found["origins"][origin] for origin in row["origins"][:23]]
+            assert any("system" in name for name in kept) == (overlong != "left")
+            assert (kept[-1] == "template") == (overlong != "right")
+
+
+def test_page_of_a_state_of_a_mixture_of_prompts(prompts, tmp_path, capsys):
+    shard, model = prompts
+    (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"q": f"Say {n}"}) + "\n" for n in range(9)))
+    mixture = tmp_path / "mix.toml"
+    mixture.write_text(
+        f"""
+        tokenizer = "model"
+        batch_size = 4
+        [sources.chats]
+        shards = "{shard.name}"
+        weight = 0.5
+        sample = {{ kind = "chat", field = "prompt", add_generation_prompt = true }}
+        [sources.texts]
+        shards = "texts.jsonl"
+        weight = 0.5
+        sample = {{ kind = "text", field = "q" }}
+        """
+    )
+    chat = gm.Chat("prompt", add_generation_prompt=True)
+    sources = {
+        "chats": gm.Source(shard, weight=0.5, sample=chat),
+        "texts": gm.Source(tmp_path / "texts.jsonl", weight=0.5, sample=gm.Text("q")),
+    }
+    dataset = gm.PromptDataset(
+        gm.Mixture(sources), tokenizer=model, batch_size=4, prompt_length=96, prompt=chat, source_arrays=True
+    )
+    iterator = iter(dataset)
+    for _ in range(3):
+        batch = next(iterator)
+    (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
+    batch = next(iterator)
+    options = ["--prompt", "--shards", mixture, "--set", "prompt_length=96"]
+    page = viewed(tmp_path, tmp_path / "state.json", *options, "--rows", "4")
+    for number, row in enumerate(page.data["rows"]):
+        assert row["name"] == f"step 3, row {number}"
+        assert row["tokens"] == batch["input_ids"][number].tolist()
+        assert (max(row["origins"], default=-1) >= 0) == (batch["source"][number] == 0)
+    assert "source chats" in page.text
+    assert "Prompts that were delivered before" in page.text
+    capsys.readouterr()
+    found = run_json(capsys, "inspect", tmp_path / "state.json", *options, "--row", 2)
+    assert (found["step"], found["row"], found["prompts"][0]["source"]) == (3, 2, list(sources)[batch["source"][2]])
+    ids = [token["id"] for token in found["prompts"][0]["tokens"]]
+    assert ids == batch["input_ids"][2][batch["attention_mask"][2] == 1].tolist()
+    assert "--row 4: a global batch has the rows 0 to 3" in fails(
+        capsys, "inspect", tmp_path / "state.json", *options, "--row", 4, code=2
+    )
+    assert "is a saved state of prompts: name its shards" in fails(
+        capsys, "view", tmp_path / "state.json", "--prompt", "--output", tmp_path / "x.html", code=2
+    )
+    assert main.run(["view", str(mixture), "--prompt", "--row", "1", "--output", str(tmp_path / "x.html")]) == 2
+    assert "--row does not go with --prompt" in capsys.readouterr().err
+
+
+@pytest.mark.slow
+@pytest.mark.skipif(browser.find() is None, reason="there is no Chromium")
+def test_browser_shows_the_tokens_of_a_prompt(prompts, tmp_path):
+    shard, model = prompts
+    viewed(tmp_path, shard, "--prompt", "--tokenizer", model, "--set=prompt_length=96", "--set=batch_size=4")
+    with browser.Browser(tmp_path / "page.html") as tab:
+        assert tab.evaluate("document.querySelectorAll('.segment').length") == 8
+        tab.evaluate("document.querySelector('.segment').click()")
+        panel = tab.evaluate("document.getElementById('tokens').textContent")
+        assert "What is 0 + 0?" in panel
+        assert "user, message 1: content" in panel
+        titles = tab.evaluate("[...document.querySelectorAll('.token')].map((one) => one.title)")
+        assert titles[0].startswith("token ")
+        assert any(title.endswith("user, message 1: content") for title in titles)
+        left = tab.evaluate("parseFloat(document.querySelector('.segment').style.left)")
+        assert left > 10  # padding comes first
