@@ -1,13 +1,17 @@
 """The content of packed files: `gristmill inspect` on a packed folder, or on a Megatron index."""
 
+import json
 from pathlib import Path
 from typing import Any
 
 import numpy as np
 
 from gristmill._files import folder, megatron, units
+from gristmill._files.remote_folder import RemoteFolder, is_read_only
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
+from gristmill._shards import stores
+from gristmill._shards.stores import StorageOptions
 from gristmill._spec.fields import fields_of_packed, mark_field, token_field
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
@@ -40,19 +44,47 @@ def inspect(path: Path) -> dict[str, Any]:
         return _megatron(path)
     whole = path if path.is_dir() else path.parent
     if units.is_finished(whole):
-        return _units(whole)
+        return _units(str(whole), folder.read_index(whole / folder.INDEX))
     packed = folder.Folder.open(path)
-    parts, index = packed.parts(), packed.index
-    damaged = [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
+    parts, damaged = packed.parts(), []
     try:
         first = _first(packed, parts)
     except DamagedError as error:
         first = None
         if packed.wrong_size(parts[0]["files"]) is None:
-            damaged.insert(0, f"{next(iter(parts[0]['files']))}: {error}")
+            damaged = [f"{next(iter(parts[0]['files']))}: {error}"]
+    return _packed(packed, str(packed.path), parts, first, damaged)
+
+
+def inspect_remote(url: str, storage_options: StorageOptions) -> dict[str, Any] | None:
+    """What the index and the notes of a packed folder in a store say; None if it is none.
+
+    Raises:
+      GristmillError: they are damaged, or the store cannot be reached.
+    """
+    url = url.rstrip("/")
+    content = None if is_read_only(url) else stores.reach(storage_options).read(f"{url}/{folder.INDEX}")
+    try:
+        index: Any = None if content is None else json.loads(content)
+    except ValueError:
+        index = None
+    if units.is_index(index):
+        return _units(url, index)
+    if not folder.is_index(index):
+        return None
+    with RemoteFolder.opened(url, storage_options, folder.INDEX) as remote:
+        packed = folder.Folder.open(remote.local, remote)
+        return _packed(packed, url, packed.parts(), None, [])
+
+
+def _packed(
+    packed: folder.Folder, path: str, parts: list[Part], first: dict[str, Any] | None, damaged: list[str]
+) -> dict[str, Any]:
+    index = packed.index
+    damaged = damaged + [wrong for part in parts if (wrong := packed.wrong_size(part["files"]))]
     return {
         "kind": "packed",
-        "path": str(packed.path),
+        "path": path,
         **{name: index[name] for name in ("format", "dtype", "fields", "sequence_length", "source")},
         "complete": packed.is_complete(parts),
         "damaged": damaged
@@ -173,11 +205,10 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     return {"ids": ids, "text": text}
 
 
-def _units(path: Path) -> dict[str, Any]:
-    index = folder.read_index(path / folder.INDEX)
+def _units(path: str, index: dict[str, Any]) -> dict[str, Any]:
     names = ("format", "dtype", "fields", "sequence_length", "units", "parts")
     described = {name: index[name] for name in names}
-    return {"kind": "packed units", "path": str(path), **described, **index["totals"]}
+    return {"kind": "packed units", "path": path, **described, **index["totals"]}
 
 
 def _megatron(path: Path) -> dict[str, Any]:

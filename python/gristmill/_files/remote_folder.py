@@ -32,13 +32,18 @@ def check_local(path: str) -> None:
         )
 
 
+def is_read_only(url: str) -> bool:
+    """Whether a store cannot be written."""
+    return url.startswith(_READ_ONLY)
+
+
 def check_can_be_written(url: str) -> None:
     """Checks that a store can be written.
 
     Raises:
       ArgumentError: it cannot.
     """
-    if url.startswith(_READ_ONLY):
+    if is_read_only(url):
         raise ArgumentError(f"--output {url}: expected a local folder, or gs://, s3:// or az://, which can be written")
 
 

@@ -102,7 +102,7 @@ def inspect_remote(
     max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
     storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
-    """The content of a shard in a store, of which no more is fetched than is looked at.
+    """The content of a shard in a store, of which no more is fetched than is looked at, or of a packed folder.
 
     Args:
       url: its URL.
@@ -116,7 +116,12 @@ def inspect_remote(
     Raises:
       GristmillError: there is no such object, it is damaged, or the store cannot be reached.
     """
-    manifest = Manifest.find(url, dict(storage_options or ()))
+    try:
+        manifest = Manifest.find(url, dict(storage_options or ()))
+    except MissingShardError:
+        if not stores.is_glob(url) and (packed := overview.inspect_remote(url, storage_options or ())):
+            return packed
+        raise
     if stores.is_glob(url):
         raise MissingShardError(
             f"{url!r}: a glob needs --keep or --row; to inspect a shard, name it, such as {manifest.paths[0]!r}"

@@ -226,6 +226,24 @@ def test_what_units_in_a_store_cannot_do_is_refused(units_of, capsys):
         assert "which can be written" in fails(capsys, *units_of(f"{server.url}/packed"), code=2)
 
 
+def test_inspect_shows_a_packed_folder(packing, units_of, capsys, tmp_path):
+    here = run_json(capsys, *packing(tmp_path / "packed")) and run_json(capsys, "inspect", tmp_path / "packed")
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED), *storage(server))
+        found = run_json(capsys, "inspect", PACKED, *storage(server))
+        assert found == {**here, "path": PACKED, "first": None}
+        server.objects["bucket/runs/packed/part-00001.npy"] += b"x"
+        [damage] = run_json(capsys, "inspect", PACKED, *storage(server))["damaged"]
+        assert damage.startswith("part-00001.npy has ")
+        message = fails(capsys, "inspect", f"{PACKED}/none", *storage(server))
+        assert f"{PACKED}/none" in message
+    with Server({}) as server:
+        run_json(capsys, *units_of(PACKED), *storage(server))
+        found = run_json(capsys, "inspect", PACKED, *storage(server))
+        assert (found["kind"], found["path"], found["units"]) == ("packed units", PACKED, 2)
+        assert run_json(capsys, "inspect", f"{PACKED}/unit-00001", *storage(server))["complete"]
+
+
 def test_packed_files_are_read_from_a_local_folder(capsys):
     message = f"{PACKED}: expected packed files in a local folder"
     assert message in fails(capsys, "verify", PACKED, code=2)
