@@ -121,6 +121,14 @@ test-maxtext: $(VENV)/.ready-test ## The file for MaxText beside its own pipelin
 	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5"
 	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py
 
+# Levanter needs Python 3.12 or newer, and names a development version of each of its parts.
+.PHONY: test-levanter
+test-levanter: $(VENV)/.ready-test ## Levanter's caches and loader over gristmill; needs NEWER_PYTHON= (python3.12) and 2 GB of target
+	$(call say,Levanter over gristmill)
+	@test -e target/levanter/bin/python || $(NEWER_PYTHON) -m venv target/levanter
+	target/levanter/bin/python -m pip install $(TEST_PACKAGES) "marin-levanter==0.2.227.dev40316220070"
+	PYTHONPATH="$(abspath python)" target/levanter/bin/python -m pytest tests/python/integrations/test_levanter.py
+
 .PHONY: test-ray
 test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loopback, which takes 0.3 GB of target
 	$(call say,Packing on a Ray cluster)
