@@ -178,8 +178,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
           A dict of int32 arrays, with the keys of the `layout`, see `PackedDataset`: `[rows, sequence_length]`
           with `batch_size`, where `rows` are those of the lanes of this iterator, else `[sequence_length]`. With
           `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`; with `source_arrays` also `source` and
-          `weight` (float32), `[rows]` or of no axes. The arrays are the caller's to
-          keep and to change.
+          `weight` (float32), `[rows]` or of no axes. Those of `varlen` have other shapes, too. The arrays are the
+          caller's to keep and to change.
 
         Raises:
           StopIteration: the lanes of this iterator have delivered all their epochs.
