@@ -142,7 +142,7 @@ class StreamDataset(AsyncDataset):
     def _take(self) -> None:
         element = next(self._iterator)
         self._steps.pop(self._next, None)
-        self._steps[self._next] = {name: element[name] for name in _READ}
+        self._steps[self._next] = {name: element[name].copy() for name in _READ}  # out of the memory of all
         self._next += 1
         while len(self._steps) > self._kept:
             self._steps.popitem(last=False)
