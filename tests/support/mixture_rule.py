@@ -27,16 +27,19 @@ def hash_of(seed):
     return max(1, mixed(mixed(0) ^ seed) >> 2) << 2
 
 
-def parts_of(weights):
-    """Weights as whole numbers, so that nothing is rounded but once, in the order of their names."""
-    names = sorted(name for name, weight in weights.items() if weight)
+def parts_of(weights, exhausted=()):
+    """Weights as whole numbers, in the order of their names, without those of exhausted sources.
+
+    They are rounded once, with the weights of all sources, so that ties do not depend on which ones are exhausted.
+    """
+    names = sorted(name for name, weight in weights.items() if weight and name not in exhausted)
     return {name: round(weights[name] / sum(weights.values()) * 2**48) for name in names}
 
 
-def turn(step, row, rows, weights, seed=None):
-    """The rule as the docs have it: the source whose share holds u, of those in `weights`."""
+def turn(step, row, rows, weights, seed=None, exhausted=()):
+    """The rule as the docs have it: the source whose share holds u, of those that are not exhausted."""
     u = (step * PHI + multiplier(rows) * row % rows * ONE // rows + (0 if seed is None else hash_of(seed))) % ONE
-    parts = parts_of(weights)
+    parts = parts_of(weights, exhausted)
     left = u * sum(parts.values()) // ONE
     for name, part in parts.items():
         if left < part:
@@ -45,9 +48,9 @@ def turn(step, row, rows, weights, seed=None):
     raise AssertionError(u)
 
 
-def furthest_behind(weights, had, more):
+def furthest_behind(weights, had, more, exhausted=()):
     """The rule of weights that count tokens or samples: `had` is what each source has, `more` what a full row has."""
-    parts = parts_of(weights)
+    parts = parts_of(weights, exhausted)
     total = sum(had[name] for name in parts) + more
     return max(
         parts, key=lambda name: (parts[name] * total - sum(parts.values()) * had[name], -list(parts).index(name))

@@ -82,11 +82,15 @@ def mixed(dataset, steps, weights_at, seed=None, units_of=None, more=0):
             counts = [{name: more * of_lane[name] for name in sources} for of_lane in before]
         for row in range(rows):
             lane = row * dataset.lanes // rows
-            weights = {name: weight for name, weight in weights_at(step).items() if following[name][lane] is not None}
-            if not any(weights.values()):
+            weights = weights_at(step)
+            exhausted = {name for name in weights if following[name][lane] is None}
+            if not any(weight for name, weight in weights.items() if name not in exhausted):
                 batch.append(None)
                 continue
-            name = furthest_behind(weights, counts[lane], more) if counts else turn(step, row, rows, weights, seed)
+            if counts:
+                name = furthest_behind(weights, counts[lane], more, exhausted)
+            else:
+                name = turn(step, row, rows, weights, seed, exhausted)
             batch.append(following[name][lane])
             if counts:
                 counts[lane][name] += units_of(following[name][lane])
