@@ -146,6 +146,12 @@ test-engines: $(VENV)/.ready-test ## The recipes of Dask, Beam and Spark for pac
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/engines/bin/python -m pytest tests/python/integrations/test_engines.py
 
+# The wheel holds for all versions of Python, so it is built once. The environments take 1 GB each.
+.PHONY: test-matrix
+test-matrix: wheel ## The quick Python tests with Python 3.11 to 3.14 and JAX 0.10 to 0.12, as far as they are here
+	$(call say,Versions of Python and JAX and Grain)
+	$(BIN)/python tests/version_matrix.py dist/*.whl $(MATRIX)
+
 # Neither the test extra nor the package needs these.
 .PHONY: test-images
 test-images: $(VENV)/.ready-test ## Pixels of image models beside those of transformers and of Pillow 12

@@ -33,7 +33,10 @@ mod stores;
 use pyo3::prelude::*;
 
 /// gristmill's core. Not a public interface: use the names of the `gristmill` package.
-#[pymodule]
+///
+/// A free-threaded interpreter turns its lock on for it, and says so: Grain has no wheels for such interpreters, so
+/// nothing was tested there without the lock.
+#[pymodule(gil_used = true)]
 mod _core {
     use numpy::PyArray1;
 
