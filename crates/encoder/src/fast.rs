@@ -15,6 +15,7 @@ use crate::merge::rules::{MergeRules, PRODUCTS};
 use crate::model::Model;
 use crate::model::bytes::ByteModel;
 use crate::model::characters::{CharModel, Spaces};
+use crate::model::unigram::{Unigram, Words};
 use crate::model::word_piece::WordPieces;
 use crate::normalize_and_cut::{Cut, TextRules};
 use crate::offsets::Spelling;
@@ -23,7 +24,7 @@ use crate::pretokenize::PADDING;
 use crate::pretokenize::boundaries::class_cutter::ClassCutter;
 use crate::reference::library_call;
 use crate::simd::Simd;
-use crate::tokenizer_json::{BpeModel, ModelJson, TokenizerJson, WordPieceModel};
+use crate::tokenizer_json::{BpeModel, ModelJson, TokenizerJson, UnigramModel, WordPieceModel};
 use crate::vocab::{Ids, Vocab};
 
 /// What all workers of one tokenizer share.
@@ -57,6 +58,7 @@ impl FastEncoder {
         let parts = match &file.model {
             ModelJson::Bpe(model) => Parts::bpe(plan, model, &vocab, &ids, simd)?,
             ModelJson::WordPiece(model) => Parts::word_piece(plan, model, &vocab, &ids)?,
+            ModelJson::Unigram(model) => Parts::unigram(plan, model, &vocab, &ids, simd)?,
         };
         let Parts { description, text, model, rules } = parts;
         let added = AddedTokens::new(
@@ -99,7 +101,7 @@ impl FastEncoder {
             (Model::Bytes(_), _) => Spelling::Bytes,
             (Model::Characters(_), TextRules::Split { .. }) => Spelling::Characters,
             (Model::Characters(_), TextRules::SentencePiece { .. }) => Spelling::Markers,
-            (Model::WordPiece(_), _) => return None,
+            (Model::WordPiece(_) | Model::Unigram(_), _) => return None,
         };
         let covers =
             self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space();
@@ -194,6 +196,35 @@ impl Parts {
         let cut = Cut::Pretokens(pretokenizer);
         let text = TextRules::Split { cut, add_prefix_space: false, normalizer };
         let model = Model::WordPiece(Box::new(WordPieces::new(vocab, ids, pieces, removed)?));
+        Ok(Self { description: plan.description, text, model, rules: None })
+    }
+
+    fn unigram(
+        plan: Plan,
+        unigram: &UnigramModel,
+        vocab: &Vocab,
+        ids: &Ids,
+        simd: Simd,
+    ) -> Result<Self, String> {
+        let (text, words, removed) = match plan.style {
+            Style::Split { pretokenizer, normalizer } => {
+                let words = match plan.metaspace {
+                    Some((prefix, split)) => Words::Marked { prefix, split },
+                    None => Words::Whole(Spaces::Spaces),
+                };
+                let removed = pretokenizer.removed().cloned();
+                let cut = Cut::Pretokens(pretokenizer);
+                (TextRules::Split { cut, add_prefix_space: false, normalizer }, words, removed)
+            }
+            Style::SentencePiece {
+                normalizer, prefix, normalizer_makes_markers, before_each_space, ..
+            } => {
+                let cutter = ClassCutter::whole(before_each_space, simd);
+                let text = TextRules::SentencePiece { normalizer, prefix, normalizer_makes_markers, cutter };
+                (text, Words::Whole(Spaces::Markers), None)
+            }
+        };
+        let model = Model::Unigram(Box::new(Unigram::new(vocab, ids, unigram, words, removed)?));
         Ok(Self { description: plan.description, text, model, rules: None })
     }
 }

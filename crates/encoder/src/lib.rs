@@ -4,7 +4,7 @@
 //! which owns all state that the thread changes.
 //!
 //! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it recognises
-//! (`plan.rs`): byte-level and SentencePiece-style BPE, and `WordPiece`. The other is the `tokenizers` crate itself, for
+//! (`plan.rs`): byte-level and SentencePiece-style BPE, `WordPiece` and Unigram. The other is the `tokenizers` crate itself, for
 //! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
 //! fast.
 
@@ -173,7 +173,7 @@ impl Encoder {
             Err(reason) => {
                 let reference = make_reference(json, &options)?;
                 let reason = match reference.model() {
-                    model @ ("Unigram" | "WordLevel") if options.engine == Engine::Fast => {
+                    model @ "WordLevel" if options.engine == Engine::Fast => {
                         unsupported(&format!("its model is {model}"))
                     }
                     _ => reason,

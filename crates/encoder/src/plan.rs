@@ -17,6 +17,8 @@ const MOST_NAMED: usize = 4;
 /// What to do with text before it is merged.
 pub struct Plan {
     pub style: Style,
+    /// A Metaspace behind the pre-tokenizer that splits text: whether it puts a marker in front, and whether it splits.
+    pub metaspace: Option<(bool, bool)>,
     /// One clause for people.
     pub description: String,
 }
@@ -52,14 +54,29 @@ pub enum Prefix {
     First,
 }
 
+impl Prefix {
+    fn describe(self) -> &'static str {
+        match self {
+            Self::Never => "no marker before the text",
+            Self::Prepend => "a marker before each stretch of text",
+            Self::Always => "a marker before each stretch of text that has none",
+            Self::AlwaysAndDoubleFirst => "a marker before each stretch of text, or doubled",
+            Self::First => "a marker before the text if it has none",
+        }
+    }
+}
+
 /// Recognises normalizer, pre-tokenizer and model options, for a processor with this kernel.
 pub fn plan_engine(file: &TokenizerJson, simd: Simd) -> Result<Plan, String> {
     let TokenizerJson { normalizer, pre_tokenizer, added_tokens, model } = file;
     let normalizers = flattened(normalizer, "normalizers");
     let steps = flattened(pre_tokenizer, "pretokenizers");
+    let has_normalized_tokens =
+        added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
     let model = match model {
         ModelJson::Bpe(model) => model,
         ModelJson::WordPiece(_) => return words("WordPiece", &normalizers, pre_tokenizer, simd),
+        ModelJson::Unigram(_) => return unigram(&normalizers, &steps, has_normalized_tokens, simd),
     };
     check_model(model)?;
     let is_byte_level = steps.iter().any(|step| step["type"] == "ByteLevel");
@@ -71,8 +88,6 @@ pub fn plan_engine(file: &TokenizerJson, simd: Simd) -> Result<Plan, String> {
     if is_byte_level || !makes_markers {
         return split_text(&normalizers, pre_tokenizer, simd);
     }
-    let has_normalized_tokens =
-        added_tokens.iter().any(|token| token.normalized && !token.content.is_empty());
     sentence_piece(&normalizers, &steps, has_normalized_tokens, simd)
 }
 
@@ -172,7 +187,7 @@ fn split_text(normalizers: &[&Value], json: &Value, simd: Simd) -> Result<Plan, 
     let (normalizer, after) = normalizer(normalizers, simd)?;
     let bpe = if pretokenizer.is_byte_level() { "byte-level BPE" } else { "BPE of characters" };
     let description = format!("{bpe}{after}, {}", pretokenizer.describe());
-    Ok(Plan { style: Style::Split { pretokenizer, normalizer }, description })
+    Ok(Plan { style: Style::Split { pretokenizer, normalizer }, metaspace: None, description })
 }
 
 /// For a model that takes words, whatever characters they consist of.
@@ -187,6 +202,69 @@ fn words(model: &str, normalizers: &[&Value], json: &Value, simd: Simd) -> Resul
             Ok(plan)
         }
     }
+}
+
+/// For Unigram: words behind any pre-tokenizer, or with Metaspace, alone or behind another one. What normalizers do to
+/// spaces is left to them.
+fn unigram(
+    normalizers: &[&Value],
+    steps: &[&Value],
+    has_normalized_tokens: bool,
+    simd: Simd,
+) -> Result<Plan, String> {
+    let (before, marks) = match steps {
+        [before @ .., last] if is_metaspace(last) => (before, Some(metaspace(last)?)),
+        _ => (steps, None),
+    };
+    match marks {
+        Some((prefix, before_each_space)) if before.is_empty() => {
+            let (normalizer, after) = normalizer(normalizers, simd)?;
+            check_start(prefix, normalizer.as_ref(), has_normalized_tokens)?;
+            let split = if before_each_space { ", split before each marker" } else { ", not split" };
+            let description = format!("Unigram{after}, {}{split}", prefix.describe());
+            let style = Style::SentencePiece {
+                normalizer,
+                prefix,
+                normalizer_makes_markers: false,
+                before_each_space,
+                separators: None,
+            };
+            Ok(Plan { style, metaspace: None, description })
+        }
+        Some((Prefix::First, _)) => {
+            Err("its Metaspace puts a marker only at the start, and comes after another pre-tokenizer".into())
+        }
+        marks => {
+            let before = json!({"type": "Sequence", "pretokenizers": before});
+            let mut plan = words("Unigram", normalizers, &before, simd)?;
+            if let Some((prefix, split)) = marks {
+                plan.metaspace = Some((prefix == Prefix::Always, split));
+                plan.description.push_str(", then by Metaspace");
+            }
+            Ok(plan)
+        }
+    }
+}
+
+/// Checks that the text begins, for the reference, where it began before the normalizer, if that matters: it begins where
+/// the first character that is left did.
+fn check_start(
+    prefix: Prefix,
+    normalizer: Option<&Normalizer>,
+    has_normalized_tokens: bool,
+) -> Result<(), String> {
+    let with = match normalizer {
+        Some(normalizer) if !normalizer.is_form() => "",
+        // Where a character becomes several, a token may be found behind the first of them, at the same offset.
+        Some(_) if has_normalized_tokens => " with an added token that is normalized",
+        _ => return Ok(()),
+    };
+    if prefix == Prefix::First {
+        return Err(format!(
+            "its normalizer{with} may move the start of the text, and it puts a marker only at the start"
+        ));
+    }
+    Ok(())
 }
 
 fn sentence_piece(
@@ -226,31 +304,14 @@ fn sentence_piece(
         },
     };
     let (normalizer, after) = normalizer(before, simd)?;
-    // For the reference the text begins where the first character that is left began.
-    let with = match &normalizer {
-        Some(normalizer) if !normalizer.is_form() => Some(""),
-        // Where a character becomes several, a token may be found behind the first of them, at the same offset.
-        Some(_) if has_normalized_tokens => Some(" with an added token that is normalized"),
-        _ => None,
-    };
-    if let (Prefix::First, Some(with)) = (prefix, with) {
-        return Err(format!(
-            "its normalizer{with} may move the start of the text, and it puts a marker only at the start"
-        ));
-    }
+    check_start(prefix, normalizer.as_ref(), has_normalized_tokens)?;
     let separated: Vec<String> = separators
         .iter()
         .map(|step| format!(", split by {}", step["type"].as_str().unwrap_or_default()))
         .collect();
     let description = format!(
         "SentencePiece-style BPE{after}, {}{}{}",
-        match prefix {
-            Prefix::Never => "no marker before the text",
-            Prefix::Prepend => "a marker before each stretch of text",
-            Prefix::Always => "a marker before each stretch of text that has none",
-            Prefix::AlwaysAndDoubleFirst => "a marker before each stretch of text, or doubled",
-            Prefix::First => "a marker before the text if it has none",
-        },
+        prefix.describe(),
         if before_each_space { ", split before each marker" } else { "" },
         separated.concat()
     );
@@ -266,6 +327,7 @@ fn sentence_piece(
             before_each_space,
             separators,
         },
+        metaspace: None,
         description,
     })
 }

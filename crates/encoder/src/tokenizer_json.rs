@@ -31,6 +31,7 @@ pub struct TokenizerJson<'a> {
 pub enum ModelJson<'a> {
     Bpe(Box<BpeModel<'a>>),
     WordPiece(WordPieceModel<'a>),
+    Unigram(UnigramModel<'a>),
 }
 
 impl<'a> ModelJson<'a> {
@@ -38,6 +39,7 @@ impl<'a> ModelJson<'a> {
         match self {
             Self::Bpe(model) => model.vocab(),
             Self::WordPiece(model) => &model.vocab.0,
+            Self::Unigram(model) => &model.vocab.tokens,
         }
     }
 }
@@ -137,6 +139,38 @@ impl<'a> ModelFields<'a> for WordPieceModel<'a> {
     }
 }
 
+/// A Unigram model.
+#[derive(Deserialize)]
+pub struct UnigramModel<'a> {
+    #[serde(rename = "type", default, borrow, deserialize_with = "not_null")]
+    kind: Option<Text<'a>>,
+    #[serde(default)]
+    pub unk_id: Option<usize>,
+    #[serde(default)]
+    pub byte_fallback: bool,
+    #[serde(borrow)]
+    vocab: ScoredEntries<'a>,
+}
+
+impl UnigramModel<'_> {
+    /// The scores of the tokens, by id.
+    pub fn scores(&self) -> &[f64] {
+        &self.vocab.scores
+    }
+}
+
+impl<'a> ModelFields<'a> for UnigramModel<'a> {
+    const TYPE: &'static str = "Unigram";
+
+    fn kind(&self) -> Option<&str> {
+        self.kind.as_ref().map(|kind| &*kind.0)
+    }
+
+    fn into_model(self) -> ModelJson<'a> {
+        ModelJson::Unigram(self)
+    }
+}
+
 /// A token as spelled in the file; borrowed unless it contains an escape.
 pub type Token<'a> = Cow<'a, str>;
 
@@ -166,7 +200,8 @@ impl<'a> TokenizerJson<'a> {
     pub fn parse(json: &'a [u8]) -> Result<Self, String> {
         // In the order in which the reference tries the types where a file names none.
         let (outline, model) = Outline::<BpeModel>::read(json)
-            .or_else(|reason| Outline::<WordPieceModel>::read(json).map_err(|_| reason))?;
+            .or_else(|reason| Outline::<WordPieceModel>::read(json).map_err(|_| reason))
+            .or_else(|reason| Outline::<UnigramModel>::read(json).map_err(|_| reason))?;
         if outline.version != "1.0" {
             return Err(format!("its version is {:?}", outline.version));
         }
@@ -297,6 +332,12 @@ impl<'de, T: Deserialize<'de>> Deserialize<'de> for Object<T> {
 /// The vocabulary in the order of the file.
 struct VocabEntries<'a>(Vec<(Token<'a>, u32)>);
 
+/// The vocabulary in the order of the file, which is that of the ids, and the score of each token.
+struct ScoredEntries<'a> {
+    tokens: Vec<(Token<'a>, u32)>,
+    scores: Vec<f64>,
+}
+
 /// The merges in the order of the file, which is their rank.
 struct MergeEntries<'a>(Vec<(Token<'a>, Token<'a>)>);
 
@@ -321,6 +362,27 @@ impl<'de: 'a, 'a> Deserialize<'de> for VocabEntries<'a> {
             }
         }
         deserializer.deserialize_map(VocabVisitor)
+    }
+}
+
+impl<'de: 'a, 'a> Deserialize<'de> for ScoredEntries<'a> {
+    fn deserialize<D: Deserializer<'de>>(deserializer: D) -> Result<Self, D::Error> {
+        struct ScoredVisitor;
+        impl<'de> Visitor<'de> for ScoredVisitor {
+            type Value = ScoredEntries<'de>;
+            fn expecting(&self, f: &mut fmt::Formatter) -> fmt::Result {
+                f.write_str("a list of tokens and their scores")
+            }
+            fn visit_seq<A: SeqAccess<'de>>(self, mut seq: A) -> Result<Self::Value, A::Error> {
+                let (mut tokens, mut scores) = (Vec::new(), Vec::new());
+                while let Some((token, score)) = seq.next_element::<(Text<'de>, f64)>()? {
+                    tokens.push((token.0, tokens.len() as u32));
+                    scores.push(score);
+                }
+                Ok(ScoredEntries { tokens, scores })
+            }
+        }
+        deserializer.deserialize_seq(ScoredVisitor)
     }
 }
 
@@ -431,11 +493,16 @@ mod tests {
             ("BPE", format!(r#"{{{options},{vocab},"merges":[]}}"#)),
             ("WordPiece", format!("{{{options},{vocab}}}")),
             ("WordPiece", format!(r#"{{"type":"WordPiece",{options},{vocab},"merges":[]}}"#)),
+            ("Unigram", r#"{"vocab":[["a",-1],["b",-0.5]],"unk_id":1}"#.into()),
         ] {
             let file = file(&model);
             let found = match TokenizerJson::parse(file.as_bytes()).unwrap().model {
                 ModelJson::Bpe(_) => "BPE",
                 ModelJson::WordPiece(_) => "WordPiece",
+                ModelJson::Unigram(model) => {
+                    assert_eq!((model.scores(), model.unk_id), (&[-1.0, -0.5][..], Some(1)));
+                    "Unigram"
+                }
             };
             assert_eq!(found, kind, "{model}");
         }
@@ -453,6 +520,8 @@ mod tests {
             file(r#"{"type":"BPE","vocab":{"a":-1},"merges":[]}"#),
             file(r#"{"type":"WordLevel","vocab":{"a":0},"merges":[]}"#),
             file(r#"{"type":"WordPiece","vocab":{"a":0},"unk_token":"a"}"#),
+            file(r#"{"type":"Unigram","vocab":[["a",-1.0,0]],"unk_id":0}"#),
+            file(r#"{"type":"Unigram","vocab":[["a",-1.0]],"unk_id":0,"byte_fallback":null}"#),
             format!(r#"{{"version":"2.0","model":{sound}}}"#),
             format!(r#"{{"version":null,"model":{sound}}}"#),
             format!(r#"{{"normalizer":{{"type":"NoSuch"}},"model":{sound}}}"#),

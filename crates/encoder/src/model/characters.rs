@@ -51,13 +51,18 @@ pub struct CharModel {
 }
 
 /// What a space in a pre-token stands for.
-#[derive(Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spaces {
     Spaces,
     Markers,
 }
 
 impl Spaces {
+    /// A token as pre-tokens have it, or none if no pre-token holds it.
+    pub fn spell(self, token: &str) -> Option<String> {
+        token.chars().map(|c| self.spelled(c)).collect()
+    }
+
     /// A character of a token as pre-tokens have it, or none if no pre-token holds it.
     fn spelled(self, c: char) -> Option<char> {
         match (self, c) {
@@ -154,8 +159,7 @@ impl CharModel {
 
     /// A token as pre-tokens have it, or none if no pre-token holds it or it is removed.
     pub fn spelled(&self, token: &str) -> Option<Vec<u8>> {
-        let spelled: String = token.chars().map(|c| self.spaces.spelled(c)).collect::<Option<_>>()?;
-        RemovedChars::in_pretoken(self.removed.as_deref(), spelled.as_bytes())
+        RemovedChars::in_pretoken(self.removed.as_deref(), self.spaces.spell(token)?.as_bytes())
     }
 
     #[inline(always)]

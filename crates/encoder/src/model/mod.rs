@@ -1,9 +1,10 @@
-//! Models: BPE of bytes ([`bytes`]) or of characters ([`characters`]), and [`word_piece`].
+//! Models: BPE of bytes ([`bytes`]) or of characters ([`characters`]), [`word_piece`] and [`unigram`].
 
 pub mod bytes;
 pub mod characters;
 pub mod missing_symbol;
 mod trie;
+pub mod unigram;
 pub mod word_piece;
 pub mod workspace;
 
@@ -13,6 +14,7 @@ use crate::merge::array_merge::ArrayMerge;
 use crate::normalize_and_cut::TextRules;
 use bytes::ByteModel;
 use characters::CharModel;
+use unigram::Unigram;
 use word_piece::WordPieces;
 use workspace::Workspace;
 
@@ -21,6 +23,7 @@ pub enum Model {
     Bytes(Box<ByteModel>),
     Characters(Box<CharModel>),
     WordPiece(Box<WordPieces>),
+    Unigram(Box<Unigram>),
 }
 
 impl Model {
@@ -29,6 +32,7 @@ impl Model {
         match self {
             Self::Bytes(_) | Self::Characters(_) => "BPE",
             Self::WordPiece(_) => "WordPiece",
+            Self::Unigram(_) => "Unigram",
         }
     }
 
@@ -38,7 +42,7 @@ impl Model {
             Self::Bytes(bytes) if bytes.splits_first() => None,
             Self::Bytes(bytes) => Some(bytes.table()),
             Self::Characters(characters) => Some(characters.table()),
-            Self::WordPiece(_) => None,
+            Self::WordPiece(_) | Self::Unigram(_) => None,
         }
     }
 
@@ -51,7 +55,7 @@ impl Model {
             Self::Bytes(bytes) if bytes.splits_first() => {}
             Self::Bytes(bytes) => bytes.cut_groups(text, boundaries),
             Self::Characters(characters) => characters.cut_groups(text, boundaries),
-            Self::WordPiece(_) => {}
+            Self::WordPiece(_) | Self::Unigram(_) => {}
         }
     }
 
@@ -61,6 +65,7 @@ impl Model {
             Self::Bytes(bytes) => bytes.encode(pretoken, workspace, ids),
             Self::Characters(characters) => characters.encode(pretoken.bytes(), &mut workspace.scratch, ids),
             Self::WordPiece(pieces) => pieces.encode(pretoken.bytes(), ids),
+            Self::Unigram(unigram) => unigram.encode(pretoken.bytes(), &mut workspace.unigram, ids),
         }
     }
 
@@ -70,7 +75,7 @@ impl Model {
         match self {
             Self::Bytes(bytes) => bytes.start(pretoken, merging),
             Self::Characters(characters) => characters.start(pretoken, merging),
-            Self::WordPiece(_) => false,
+            Self::WordPiece(_) | Self::Unigram(_) => false,
         }
     }
 
@@ -78,7 +83,7 @@ impl Model {
     pub fn is_one(&self, text: &[u8], n: usize, workspace: &mut Workspace) -> bool {
         match self {
             Self::Bytes(bytes) => bytes.is_one(text, n, workspace),
-            Self::Characters(_) | Self::WordPiece(_) => true,
+            Self::Characters(_) | Self::WordPiece(_) | Self::Unigram(_) => true,
         }
     }
 
@@ -88,6 +93,7 @@ impl Model {
             Self::Bytes(bytes) => bytes.spelled(token),
             Self::Characters(characters) => characters.spelled(token),
             Self::WordPiece(pieces) => pieces.spelled(token),
+            Self::Unigram(unigram) => unigram.spelled(token),
         }
     }
 
@@ -96,6 +102,7 @@ impl Model {
             Self::Bytes(bytes) => bytes.bytes(),
             Self::Characters(characters) => characters.bytes(),
             Self::WordPiece(pieces) => pieces.bytes(),
+            Self::Unigram(unigram) => unigram.bytes(),
         }
     }
 }

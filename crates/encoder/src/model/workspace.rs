@@ -2,6 +2,7 @@
 
 use crate::lookup::cache::{PretokenCache, Query};
 use crate::merge::symbols::Scratch;
+use crate::model::unigram::UnigramScratch;
 use crate::pretokenize::boundaries::Boundaries;
 use crate::pretokenize::patterns::SplitScratch;
 
@@ -9,6 +10,7 @@ use crate::pretokenize::patterns::SplitScratch;
 pub struct Workspace {
     pub cache: PretokenCache,
     pub scratch: Scratch,
+    pub unigram: UnigramScratch,
     pub split: SplitScratch,
     /// Where a text is cut, or a pre-token that is split before it is merged.
     pub boundaries: Boundaries,
@@ -18,8 +20,8 @@ pub struct Workspace {
 
 impl Workspace {
     pub fn new(cache: PretokenCache) -> Self {
-        let (scratch, split, boundaries, ends) = Default::default();
-        Self { cache, scratch, split, boundaries, ends }
+        let (scratch, unigram, split, boundaries, ends) = Default::default();
+        Self { cache, scratch, unigram, split, boundaries, ends }
     }
 
     /// Appends the ids of a pre-token: the cached ones, or else those that `encode` appends, which are then cached if
@@ -43,6 +45,6 @@ impl Workspace {
 
     /// Frees what a long text has left behind.
     pub fn shrink(&mut self) {
-        (self.scratch, self.split, self.boundaries, self.ends) = Default::default();
+        (self.scratch, self.unigram, self.split, self.boundaries, self.ends) = Default::default();
     }
 }

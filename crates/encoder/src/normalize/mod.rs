@@ -5,6 +5,10 @@
 //! done here, on text alone, and only the others by the reference.
 
 mod bert;
+#[cfg(test)]
+#[path = "../../tests/support/chars_map.rs"]
+mod chars_map;
+mod charsmap;
 mod unicode_forms;
 
 use memchr::memmem::Finder;
@@ -16,6 +20,7 @@ use crate::error::{Error, Result};
 use crate::reference::library_call;
 use crate::simd::Simd;
 use bert::Bert;
+use charsmap::CharsMap;
 use unicode_forms::{Form, UnicodeNormalizer};
 
 /// The normalizers of a tokenizer, in order.
@@ -25,10 +30,19 @@ pub struct Normalizer(Vec<Step>);
 enum Step {
     Form(&'static UnicodeNormalizer, Simd),
     Bert(Box<Bert>),
+    CharsMap(Box<CharsMap>),
+    /// Puts a text in place of each run of several spaces.
+    Spaces(String),
     Lowercase,
     StripAccents,
-    Strip { left: bool, right: bool },
-    Replace { finder: Finder<'static>, content: String },
+    Strip {
+        left: bool,
+        right: bool,
+    },
+    Replace {
+        finder: Finder<'static>,
+        content: String,
+    },
     Library(NormalizerWrapper),
 }
 
@@ -88,9 +102,14 @@ impl Step {
             NormalizerWrapper::StripNormalizer(strip) => {
                 Self::Strip { left: strip.strip_left, right: strip.strip_right }
             }
-            NormalizerWrapper::Replace(replace) => match value["pattern"]["String"].as_str() {
-                Some(pattern) if !pattern.is_empty() => {
-                    Self::Replace { finder: Finder::new(pattern).into_owned(), content: replace.content }
+            NormalizerWrapper::Precompiled(map) => Self::CharsMap(Box::new(CharsMap::new(map)?)),
+            NormalizerWrapper::Replace(replace) => match &value["pattern"] {
+                Value::Object(pattern) if pattern.get("Regex").is_some_and(|regex| regex == " {2,}") => {
+                    Self::Spaces(replace.content)
+                }
+                Value::Object(pattern) if pattern.get("String").is_some_and(|text| text != "") => {
+                    let finder = Finder::new(pattern["String"].as_str().unwrap_or_default()).into_owned();
+                    Self::Replace { finder, content: replace.content }
                 }
                 _ => Self::Library(NormalizerWrapper::Replace(replace)),
             },
@@ -102,6 +121,11 @@ impl Step {
     fn apply(&self, text: &str, buffer: &mut String) -> Result<bool> {
         match self {
             Self::Form(form, simd) => return Ok(form.normalize(*simd, text, buffer).is_some()),
+            Self::CharsMap(map) => {
+                return library_call(|| Ok(map.normalize(text, buffer)))
+                    .map_err(|error| cannot_normalize(&error));
+            }
+            Self::Spaces(content) => return Ok(replace_spaces(text, content, buffer)),
             Self::Bert(bert) => return Ok(bert.normalize(text, buffer)),
             Self::Lowercase => {
                 let add = |c: char, buffer: &mut String| buffer.extend(c.to_lowercase());
@@ -122,14 +146,34 @@ impl Step {
             }
             Self::Library(library) => {
                 let mut normalized = NormalizedString::from(text);
-                library_call(|| library.normalize(&mut normalized)).map_err(|error| {
-                    Error::Tokenizer(format!("the `tokenizers` library cannot normalize this text: {error}"))
-                })?;
+                library_call(|| library.normalize(&mut normalized))
+                    .map_err(|error| cannot_normalize(&error))?;
                 buffer.push_str(normalized.get());
             }
         }
         Ok(true)
     }
+}
+
+fn cannot_normalize(error: &tokenizers::Error) -> Error {
+    Error::Tokenizer(format!("the `tokenizers` library cannot normalize this text: {error}"))
+}
+
+/// Writes a text to an empty buffer, with other content for each run of several spaces, unless it has none; says whether
+/// it has.
+fn replace_spaces(text: &str, content: &str, buffer: &mut String) -> bool {
+    let two = Finder::new("  ");
+    let mut rest = text;
+    while let Some(index) = two.find(rest.as_bytes()) {
+        buffer.push_str(&rest[..index]);
+        buffer.push_str(content);
+        rest = rest[index..].trim_start_matches(' ');
+    }
+    if rest.len() == text.len() {
+        return false;
+    }
+    buffer.push_str(rest);
+    true
 }
 
 /// Passes on a text in parts, with other content for each match of a pattern; or says that there is no match.
@@ -193,7 +237,12 @@ mod tests {
             json!({"type": "BertNormalizer", "clean_text": clean, "handle_chinese_chars": chinese,
                    "strip_accents": accents, "lowercase": lowercase})
         };
+        let spaces =
+            |content: &str| json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": content});
         let lists = [
+            vec![chars_map::some_entries()],
+            vec![chars_map::some_entries(), spaces("▁"), one("NFKD")],
+            vec![spaces("")],
             vec![bert(true, true, None, true)],
             vec![bert(true, true, None, false)],
             vec![bert(true, false, Some(true), false)],
@@ -245,7 +294,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn texts_are_normalized_as_by_the_library(text in r"[ a-cA-C\t\n\\.&~#\[\]\-ÉéΣςİẞ日\u{1}\u{200D}\u{F900}\u{FFFD}\u{300}\u{323}\u{302E}\u{301}\u{903}\u{3000}\u{85}\u{1F600}]{0,40}") {
+        fn texts_are_normalized_as_by_the_library(text in r"[ \u{600}\r\u{FB01}\u{2122}a-eA-Cア\t\n\\.&~#\[\]\-ÉéΣςİẞ日\u{1}\u{200D}\u{F900}\u{FFFD}\u{300}\u{323}\u{302E}\u{301}\u{903}\u{3000}\u{85}\u{1F600}]{0,40}") {
             check(&text);
         }
     }

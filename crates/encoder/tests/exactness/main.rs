@@ -4,6 +4,8 @@
 // The helpers of tests are tests too.
 #![allow(clippy::unwrap_used)]
 
+#[path = "../support/chars_map.rs"]
+mod chars_map;
 mod damaged;
 mod families;
 #[path = "../support/mixtures.rs"]

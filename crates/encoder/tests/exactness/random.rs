@@ -6,11 +6,12 @@ use std::sync::LazyLock;
 use proptest::prelude::*;
 use serde_json::{Value, json};
 
+use crate::chars_map::some_entries;
 use crate::mixtures;
 use crate::number;
 use crate::support::{
-    Compared, Model, added_tokens, after, as_word_piece, bert, byte_level, fallback, metaspace, prepend,
-    replace, replace_and_double, steps,
+    Compared, Model, added_tokens, after, as_unigram, as_word_piece, bert, byte_level, fallback, metaspace,
+    prepend, replace, replace_and_double, steps,
 };
 
 /// Tokenizers of both styles and one of odd merges.
@@ -29,6 +30,8 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     let strip = json!({"type": "Strip", "strip_left": true, "strip_right": true});
     let words = Model::of_characters(400);
     let pieces = Model::word_pieces();
+    let unigrams = Model::unigrams();
+    let words_marked = json!({"type": "Sequence", "pretokenizers": [{"type": "WhitespaceSplit"}, metaspace("always", true)]});
     let unknown = |fuse: bool| json!({"unk_token": "[UNK]", "fuse_unk": fuse});
     let ignores_merges = || json!({"ignore_merges": true});
     [
@@ -68,10 +71,16 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
             20,
         ),
         as_word_piece(
-            pieces.tokenizer(json!({}), bert(None, false), json!({"type": "Whitespace"}), tokens),
+            pieces.tokenizer(json!({}), bert(None, false), json!({"type": "Whitespace"}), tokens.clone()),
             "",
             100,
         ),
+        as_unigram(unigrams.tokenizer(json!({}), some_entries(), words_marked, tokens.clone()), false),
+        as_unigram(
+            unigrams.tokenizer(json!({}), Value::Null, metaspace("always", true), tokens.clone()),
+            true,
+        ),
+        as_unigram(unigrams.tokenizer(json!({}), prepend(), Value::Null, tokens), false),
     ]
     .iter()
     .map(Compared::new)

@@ -4,9 +4,10 @@
 use gristmill_encoder::{Encoder, Engine};
 use serde_json::{Value, json};
 
+use crate::chars_map::some_entries;
 use crate::support::{
-    Compared, Model, added, added_tokens, after, as_word_piece, bert, byte_level, fallback, metaspace,
-    prepend, replace, replace_and_double, steps, texts,
+    Compared, Model, added, added_tokens, after, as_unigram, as_word_piece, bert, byte_level, fallback,
+    metaspace, prepend, replace, replace_and_double, steps, texts,
 };
 
 #[test]
@@ -133,6 +134,48 @@ fn word_pieces() {
         for added_tokens in [json!([]), added_tokens()] {
             let file = model.tokenizer(json!({}), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
             let compared = Compared::new(&as_word_piece(file, prefix, most));
+            compared.check(texts());
+            for text in ["naïve theme", "a日本 b", ""] {
+                compared.check_starts(text);
+            }
+        }
+    }
+}
+
+/// Unigram behind the pre-tokenizers and normalizers that such models have, and others.
+#[test]
+fn unigrams() {
+    let step = |kind: &str| json!({"type": kind});
+    let steps = |steps: &[&Value]| json!({"type": "Sequence", "pretokenizers": steps});
+    let words = step("WhitespaceSplit");
+    let digits = json!({"type": "Digits", "individual_digits": true});
+    let map = some_entries();
+    let spaces = json!({"type": "Replace", "pattern": {"Regex": " {2,}"}, "content": "▁"});
+    let strip = json!({"type": "Strip", "strip_left": false, "strip_right": true});
+    let albert = after(&after(&step("NFKD"), &step("StripAccents")), &after(&step("Lowercase"), &map));
+    let model = Model::unigrams();
+    let mut poor = Model::unigrams();
+    poor.vocab.retain(|token| token != "▁" && token != "<0xE2>");
+    let forms = [
+        (map.clone(), steps(&[&words, &metaspace("always", true)])),
+        (albert, steps(&[&words, &metaspace("always", true)])),
+        (Value::Null, steps(&[&words, &metaspace("never", true)])),
+        (Value::Null, steps(&[&digits, &metaspace("always", false)])),
+        (after(&map, &after(&strip, &spaces)), metaspace("always", true)),
+        (spaces, metaspace("never", true)),
+        (Value::Null, metaspace("first", true)),
+        (json!({"type": "NFC"}), metaspace("always", false)),
+        (prepend(), Value::Null),
+        (prepend(), digits),
+        (Value::Null, step("Whitespace")),
+        (map, Value::Null),
+    ];
+    for (normalizer, pre_tokenizer) in forms {
+        for (model, byte_fallback, added_tokens) in
+            [(&model, false, json!([])), (&model, true, added_tokens()), (&poor, true, added_tokens())]
+        {
+            let file = model.tokenizer(json!({}), normalizer.clone(), pre_tokenizer.clone(), added_tokens);
+            let compared = Compared::new(&as_unigram(file, byte_fallback));
             compared.check(texts());
             for text in ["naïve theme", "a日本 b", ""] {
                 compared.check_starts(text);
@@ -360,10 +403,6 @@ fn other_structures_use_the_reference() {
     let stripped_twice = json!([added("<s>", &["rstrip"]), added("  ", &["lstrip"])]);
     let unicode_scripts = json!({"type": "Sequence", "pretokenizers": [metaspace("always", false), {"type": "UnicodeScripts"}]});
     let behind = json!({"type": "Sequence", "pretokenizers": [{"type": "Digits", "individual_digits": true}, metaspace("always", false)]});
-    let word_piece = |pre_tokenizer: Value, unknown: &str| {
-        json!({"pre_tokenizer": pre_tokenizer, "model": {"vocab": {"a": 0, "b": 2, "[UNK]": 1},
-            "unk_token": unknown, "continuing_subword_prefix": "##", "max_input_chars_per_word": 3}})
-    };
     let cases = [
         (spm.tokenizer(fallback(), Value::Null, behind, json!([])), "comes before Metaspace"),
         (
@@ -422,17 +461,10 @@ fn other_structures_use_the_reference() {
         (bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), one_spelling), "same spelling"),
         (bytes.tokenizer(json!({}), Value::Null, byte_level(), stripped_twice), "strips space"),
         // The reference tells these by their fields.
-        (json!({"model": {"vocab": [["a", -1.0], ["b", -1.0]], "unk_id": 0}}), "Unigram"),
-        (word_piece(json!({"type": "Whitespace"}), "<none>"), "<none>"),
-        (word_piece(byte_level(), "[UNK]"), "byte-level"),
         (json!({"model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "a"}}), "WordLevel"),
     ];
     for (file, expected) in cases {
-        let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
-        assert_eq!(encoder.engine(), Engine::Reference, "{}", encoder.engine_reason());
-        assert!(encoder.engine_reason().contains(expected), "{}", encoder.engine_reason());
-        let mut ids = Vec::new();
-        encoder.worker().encode("a b", &mut ids).unwrap();
+        check_reference(&file, expected);
     }
     let mut joined_bytes = Model::sentence_piece(20);
     joined_bytes.add_merge("<0x0A>", "a");
@@ -445,6 +477,39 @@ fn other_structures_use_the_reference() {
         let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
         assert_eq!(encoder.engine(), Engine::Reference, "{}", encoder.engine_reason());
     }
+}
+
+#[test]
+fn other_words_use_the_reference() {
+    let word_piece = |pre_tokenizer: Value, unknown: &str| {
+        json!({"pre_tokenizer": pre_tokenizer, "model": {"vocab": {"a": 0, "b": 2, "[UNK]": 1},
+            "unk_token": unknown, "continuing_subword_prefix": "##", "max_input_chars_per_word": 3}})
+    };
+    let unigram = |pre_tokenizer: Value, third: &str, unknown: Value| {
+        json!({"pre_tokenizer": pre_tokenizer,
+               "model": {"vocab": [["a", -1.0], ["b", -1.0], [third, -1.0]], "unk_id": unknown}})
+    };
+    let (words, whitespace) = (json!({"type": "WhitespaceSplit"}), json!({"type": "Whitespace"}));
+    let first_behind = json!({"type": "Sequence", "pretokenizers": [words, metaspace("first", true)]});
+    for (file, expected) in [
+        (word_piece(whitespace.clone(), "<none>"), "<none>"),
+        (word_piece(byte_level(), "[UNK]"), "byte-level"),
+        (unigram(whitespace, "c", Value::Null), "no unknown token"),
+        (unigram(Value::Null, "a", json!(0)), "twice"),
+        (unigram(first_behind, "c", json!(0)), "only at the start, and comes after"),
+        (unigram(byte_level(), "c", json!(0)), "byte-level"),
+    ] {
+        check_reference(&file, expected);
+    }
+}
+
+/// Loads a tokenizer.json, which must be one for the reference, with a reason that has these words.
+fn check_reference(file: &Value, expected: &str) {
+    let encoder = Encoder::from_bytes(file.to_string().as_bytes()).unwrap();
+    assert_eq!(encoder.engine(), Engine::Reference, "{}", encoder.engine_reason());
+    assert!(encoder.engine_reason().contains(expected), "{}", encoder.engine_reason());
+    let mut ids = Vec::new();
+    encoder.worker().encode("a b", &mut ids).unwrap();
 }
 
 /// A file that the reference refuses is refused, in its words.

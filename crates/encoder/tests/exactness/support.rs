@@ -79,6 +79,16 @@ impl Model {
         Self { vocab, merges: Vec::new() }
     }
 
+    /// Tokens of a Unigram model: those of SentencePiece style, some of several characters that are no tokens, and some
+    /// with spaces.
+    pub fn unigrams() -> Self {
+        let mut model = Self::sentence_piece(400);
+        model
+            .vocab
+            .extend(["語한", "▁Ⅷ", "한국어▁", "", " ", "a b", "▁▁", "語語語", "\t\t"].map(String::from));
+        model
+    }
+
     /// Joins the most frequent pair, again and again.
     fn trained(vocab: Vec<String>, mut words: Vec<Vec<String>>, merges: usize) -> Self {
         let mut model = Self { vocab, merges: Vec::new() };
@@ -187,6 +197,20 @@ pub fn bert(accents: Option<bool>, lowercase: bool) -> Value {
 pub fn as_word_piece(mut file: Value, prefix: &str, most: usize) -> Value {
     file["model"] = json!({"type": "WordPiece", "vocab": file["model"]["vocab"], "unk_token": "[UNK]",
                            "continuing_subword_prefix": prefix, "max_input_chars_per_word": most});
+    file
+}
+
+/// A tokenizer with the vocabulary of another one in a Unigram model, whose scores have ties. The first token is for the
+/// unknown.
+pub fn as_unigram(mut file: Value, byte_fallback: bool) -> Value {
+    let ids = file["model"]["vocab"].as_object().unwrap();
+    let mut vocab: Vec<Value> = vec![Value::Null; ids.len()];
+    for (token, id) in ids {
+        let id = id.as_u64().unwrap() as usize;
+        let score = if id == 0 { 0.0 } else { -1.3 - 0.7 * (id % 5) as f64 - 1e-9 * (id % 3) as f64 };
+        vocab[id] = json!([token, score]);
+    }
+    file["model"] = json!({"type": "Unigram", "vocab": vocab, "unk_id": 0, "byte_fallback": byte_fallback});
     file
 }
 
