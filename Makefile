@@ -35,7 +35,7 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 help: ## List these commands
 	@echo "gristmill: gzipped JSONL shards in, packed batches of token ids out"
 	@echo
-	@awk -F ':.*## ' '/^[a-z-]+:.*## / { printf "  make %-12s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 
 .PHONY: demo
 demo: $(VENV)/.ready-demo ## Build, then run the main job on real text and show a packed row

@@ -1,5 +1,6 @@
 """`gristmill pack`: writes the rows of a dataset into files, part after part."""
 
+import contextlib
 import itertools
 import time
 from collections.abc import Iterator, Mapping, Sequence
@@ -257,9 +258,10 @@ def _write_parts(dataset: PackedDataset, folder: Folder, parts: list[Part]) -> C
                     number, before = number + 1, stats
                 if batch is None:
                     return counts_of(iterator.stats())
-        finally:
+        except BaseException:
             if part is not None:
-                part.close()
+                part.abandon()
+            raise
 
 
 def first_steps(iterator: PackedDatasetIterator, index: Index, parts: Sequence[Part]) -> Iterator[Element]:
@@ -296,13 +298,15 @@ class _Part:
         self.items += len(items)
         self.rows += rows
 
-    def close(self) -> None:
+    def abandon(self) -> None:
         """Closes the files; without a note the part is not finished."""
-        self._writer.close()
+        # What interrupted the writer may have left it unable to write the rest.
+        with contextlib.suppress(Exception):
+            self._writer.close()
 
     def finish(self, counts: Counts, state: states.State, pending: list[str]) -> Part:
         """Completes the files, and then writes the note that finishes the part."""
-        self.close()
+        self._writer.close()
         for path in self._writer.paths:
             atomic_files.finish(path)
         sizes = {path.name: path.stat().st_size for path in self._writer.paths}

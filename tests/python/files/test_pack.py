@@ -621,6 +621,26 @@ def test_interrupted_pack_says_how_to_resume(tmp_path, packing, capsys, monkeypa
     assert "stopped: run the same command again to resume after the last finished part\n" in capsys.readouterr().err
 
 
+def test_interrupted_library_does_not_hide_the_interruption(tmp_path, packing, pack, capsys, monkeypatch):
+    pytest.importorskip("pyarrow")
+    from pyarrow import parquet
+
+    def write_table(library, *args, **kwargs):
+        library.close()
+        raise KeyboardInterrupt
+
+    with monkeypatch.context() as patched:
+        patched.setattr(parquet.ParquetWriter, "write_table", write_table)
+        assert main.run(packing(tmp_path / "stopped", "--format", "parquet")) == 130
+    assert "Traceback" not in capsys.readouterr().err
+    pack(tmp_path / "stopped", "--format", "parquet")
+    pack(tmp_path / "whole", "--format", "parquet")
+    names = [path.name for path in (tmp_path / "whole").glob("*.parquet")]
+    assert names
+    for name in names:
+        assert (tmp_path / "stopped" / name).read_bytes() == (tmp_path / "whole" / name).read_bytes()
+
+
 @pytest.mark.parametrize("rows", [0, 100])
 def test_records_quarantined_after_the_last_row_are_counted(tmp_path, tokenizer_file, capsys, rows):
     good = [json.dumps({"text": "good"})] * rows
