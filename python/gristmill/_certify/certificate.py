@@ -3,7 +3,7 @@
 import hashlib
 import json
 import platform
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
@@ -91,6 +91,16 @@ def misfits(certificate: Mapping[str, Any], here: Mapping[str, Any]) -> list[str
     return found
 
 
+def caveats(certificate: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
+    """What `misfits` cannot compare; the arguments are its own."""
+    commits = _at(certificate, "versions.commit"), _at(here, "versions.commit")
+    if commits != (None, None):  # one that only one side knows is a misfit
+        return []
+    return [
+        "the commit is unknown, here and in the certificate: only the version number says that the code is the same"
+    ]
+
+
 def describe(certificate: Mapping[str, Any]) -> str:
     """A certificate for people."""
     versions = certificate["versions"]
@@ -104,7 +114,10 @@ def describe(certificate: Mapping[str, Any]) -> str:
                 ("tokenizer", f"{certificate['tokenizer']}, sha256 {certificate['sha256']}"),
                 ("engine", f"{certificate['engine']}: {certificate['engine_reason']}"),
                 ("kernels", certificate["kernels"]),
-                ("versions", f"gristmill {versions['gristmill']}, tokenizers {versions['reference']}"),
+                (
+                    "versions",
+                    f"gristmill {versions['gristmill']}, {_commit(versions)}, tokenizers {versions['reference']}",
+                ),
                 ("seed", f"{certificate['seed']}, {certificate['seconds']:.0f} s"),
             ]
         ),
@@ -115,13 +128,15 @@ def describe(certificate: Mapping[str, Any]) -> str:
     return "\n\n".join(parts)
 
 
-def describe_check(certificate: Mapping[str, Any], found: Iterable[str]) -> str:
-    """What `misfits` found, for people."""
-    reasons = list(found)
-    if not reasons:
-        compared = counted(certificate["totals"]["texts"], "text")
-        return f"fits: {compared} compared on {certificate['date']}, without a difference"
-    return "\n".join(["does not fit:", *(f"  {reason}" for reason in reasons)])
+def describe_check(certificate: Mapping[str, Any], found: Sequence[str], limits: Sequence[str]) -> str:
+    """What `misfits` and `caveats` found, for people."""
+    compared = counted(certificate["totals"]["texts"], "text")
+    outcome = (
+        ["does not fit:", *(f"  {reason}" for reason in found)]
+        if found
+        else [f"fits: {compared} compared on {certificate['date']}, without a difference"]
+    )
+    return "\n".join([*outcome, *(f"caveat: {limit}" for limit in limits)])
 
 
 def table(certificates: Iterable[Mapping[str, Any]]) -> str:
@@ -158,14 +173,20 @@ def _describe_example(example: Mapping[str, Any]) -> str:
     return f"difference in text {example['number']} of {example['kind']}:\n{format_fields(lines)}"
 
 
+def _commit(versions: Mapping[str, Any]) -> str:
+    return "commit unknown" if versions["commit"] is None else f"commit {versions['commit']}"
+
+
 def _outcome(certificate: Mapping[str, Any]) -> str:
     compared = counted(certificate["totals"]["texts"], "text")
     differences = certificate["differences"]
     outcome = f"{compared} compared: {counted(differences, 'difference') if differences else 'no difference'}"
     refused = certificate["totals"]["refused"] + certificate["totals"]["refused_by_reference"]
+    unread = certificate["unread_records"]
     return (
         outcome
         + (f"; the reference encodes {refused:,} of them not" if refused else "")
+        + (f"; {counted(unread, 'record')} of --texts could not be read" if unread else "")
         + ("; interrupted" if certificate["interrupted"] else "")
     )
 

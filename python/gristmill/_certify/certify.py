@@ -76,7 +76,8 @@ def certify(job: Job) -> tuple[dict[str, Any], BaseException | None]:
     identity = certificate.identity(encoder)
     reference = Reference(core_of(encoder).json, special_tokens_as_text=job.special_tokens_in_text == "text")
     comparison = Comparison(encoder, reference)
-    sources = texts.sources(encoder, job.texts, job.text_field, job.storage_options, job.seed)
+    unread = texts.Unread()
+    sources = texts.sources(encoder, job.texts, job.text_field, job.storage_options, job.seed, unread)
     began = time.monotonic()
     stopped: BaseException | None = None
     try:
@@ -93,6 +94,7 @@ def certify(job: Job) -> tuple[dict[str, Any], BaseException | None]:
             "seed": job.seed,
             "seconds": round(time.monotonic() - began, 3),
             "interrupted": stopped is not None,
+            "unread_records": unread.records,
             "differences": comparison.differences,
             "totals": certificate.totals(kinds),
             "kinds": kinds,

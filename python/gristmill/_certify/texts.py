@@ -4,6 +4,7 @@ import importlib.resources
 import json
 import random
 from collections.abc import Iterator, Mapping, Sequence
+from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
@@ -27,8 +28,24 @@ _ROW = 2**16
 _END = 256
 
 
+@dataclass
+class Unread:
+    """Records of given shards that could not be read.
+
+    Attributes:
+      records: how many, before the last text that was taken.
+    """
+
+    records: int = 0
+
+
 def sources(
-    encoder: Encoder, given: Sequence[str], text_field: str, storage_options: Mapping[str, str], seed: int
+    encoder: Encoder,
+    given: Sequence[str],
+    text_field: str,
+    storage_options: Mapping[str, str],
+    seed: int,
+    unread: Unread,
 ) -> dict[str, Iterator[str]]:
     """Texts by kind.
 
@@ -38,11 +55,12 @@ def sources(
       text_field: the key of a shard's texts.
       storage_options: how stores are reached.
       seed: of the generated texts.
+      unread: counts the records of the shards that cannot be read.
     """
     pool = importlib.resources.files("gristmill._tokenizer").joinpath("probe.txt").read_bytes().decode().split("\n")
     real: dict[str, Iterator[str]] = {SAMPLE: (text for _, text in sample_text.texts(_SAMPLE_MEGABYTES))}
     if given:
-        real = {GIVEN: _given_texts(given, text_field, storage_options), **real}
+        real = {GIVEN: _given_texts(given, text_field, storage_options, unread), **real}
     pooled = {kind: _pooling(texts, pool) for kind, texts in real.items()}
     added = [token["content"] for token in json.loads(core_of(encoder).json).get("added_tokens") or []]
     material = generated.Material(added, _vocabulary(encoder, seed), pool)
@@ -63,7 +81,9 @@ def _vocabulary(encoder: Encoder, seed: int) -> list[str]:
     return [text for token in ids for text in (encoder.id_to_token(token), encoder.decode([token])) if text]
 
 
-def _given_texts(paths: Sequence[str], text_field: str, storage_options: Mapping[str, str]) -> Iterator[str]:
+def _given_texts(
+    paths: Sequence[str], text_field: str, storage_options: Mapping[str, str], unread: Unread
+) -> Iterator[str]:
     files = [path for path in paths if path.endswith(_PLAIN_TEXT)]
     shards = [path for path in paths if path not in files]
     for path in files:
@@ -72,10 +92,12 @@ def _given_texts(paths: Sequence[str], text_field: str, storage_options: Mapping
         except (OSError, UnicodeDecodeError) as error:
             raise GristmillError(f"cannot read the text {path!r}: {error}") from error
     if shards:
-        yield from _shard_texts(shards, text_field, storage_options)
+        yield from _shard_texts(shards, text_field, storage_options, unread)
 
 
-def _shard_texts(shards: Sequence[str], text_field: str, storage_options: Mapping[str, str]) -> Iterator[str]:
+def _shard_texts(
+    shards: Sequence[str], text_field: str, storage_options: Mapping[str, str], unread: Unread
+) -> Iterator[str]:
     """The texts of shards of any format, in their order.
 
     They are read as a run reads them, with a tokenizer whose ids are bytes: only so is memory bounded.
@@ -102,12 +124,14 @@ def _shard_texts(shards: Sequence[str], text_field: str, storage_options: Mappin
     try:
         for batch in iterator:
             row = batch["input_ids"][0]
+            unread.records = iterator.stats()["quarantined"]
             start = 0
             for end in np.flatnonzero(row == _END).tolist():
                 yield (begun + row[start:end].astype(np.uint8).tobytes()).decode()
                 begun, start, count = b"", end + 1, count + 1
             # Behind the last document there is padding only.
             begun += row[start:].astype(np.uint8).tobytes()
+        unread.records = iterator.stats()["quarantined"]
     finally:
         iterator.close()
     if not count:

@@ -17,14 +17,14 @@ from gristmill._cli.options import (
 )
 from gristmill._shards import stores
 from gristmill._tokenizer.options import SpecialTokensInText
-from gristmill._util.output import DIFFERENT, cleaning_up_when_terminated, importing, print_json
+from gristmill._util.output import DIFFERENT, cleaning_up_when_terminated, importing, notice, print_json
 
 _MOST_MINUTES = 10**6
 _json_path = PathType(dir_okay=False, path_type=Path)
 
 
 @click.command()
-@click.argument("path", type=options.shard_path)
+@click.argument("path", metavar="PATH", type=options.shard_path, required=False)
 @click.argument("others", metavar="[CERTIFICATES]...", nargs=-1, type=_json_path)
 @click.option(
     "--texts",
@@ -50,7 +50,7 @@ _json_path = PathType(dir_okay=False, path_type=Path)
 @click.option("--table", is_flag=True, help="Compare nothing; print a Markdown table of these certificates.")
 @as_json_option
 def certify(
-    path: str,
+    path: str | None,
     others: tuple[Path, ...],
     texts: tuple[str, ...],
     text_field: str,
@@ -90,8 +90,10 @@ def certify(
 
     if table:
         _check_alone("--table", "check", "as_json")
-        click.echo(certificates.table(map(certificates.read, [Path(path), *others])))
+        click.echo(certificates.table(map(certificates.read, _certificates(path, others))))
         return 0
+    if path is None:
+        raise click.UsageError("Missing argument 'PATH'.")
     if others:
         raise click.UsageError("several paths need --table; a comparison is of one tokenizer")
     tokenizer = tokenizer_path.convert(path, None, click.get_current_context())
@@ -118,7 +120,13 @@ def certify(
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"--output {output}: there is no such folder")
     with cleaning_up_when_terminated(), rewording(lambda message: in_options(message, ["text_field"])):
-        found, stopped = running.certify(job)
+        try:
+            found, stopped = running.certify(job)
+            if stopped is not None and not found["totals"]["texts"]:
+                raise stopped
+        except (KeyboardInterrupt, SystemExit):
+            notice("stopped before anything was compared; no certificate written")
+            raise
     if output is not None:
         with atomic_files.writing_into(output.parent):
             atomic_files.write_json(output, found, indent=2)
@@ -140,12 +148,26 @@ def _check(tokenizer: Path, certificate_path: Path, *, as_json: bool) -> int:
 
     certificate = certificates.read(certificate_path)
     here = certificates.identity(running.load(tokenizer, certificate["special_tokens_in_text"]))
-    misfits = certificates.misfits(certificate, here)
+    misfits, caveats = certificates.misfits(certificate, here), certificates.caveats(certificate, here)
     if as_json:
-        print_json({"fits": not misfits, "misfits": misfits})
+        print_json({"fits": not misfits, "misfits": misfits, "caveats": caveats})
     else:
-        click.echo(certificates.describe_check(certificate, misfits))
+        click.echo(certificates.describe_check(certificate, misfits, caveats))
     return DIFFERENT if misfits else 0
+
+
+def _certificates(path: str | None, others: tuple[Path, ...]) -> list[Path]:
+    """The paths of certificates for a table.
+
+    Raises:
+      UsageError: there are none, or one is a folder.
+    """
+    takes = "--table takes certificates, the files that --output writes"
+    if path is None:
+        raise click.UsageError(f"{takes}: at least one is needed")
+    if Path(path).is_dir():
+        raise click.UsageError(f"{takes}: {path!r} is a folder")
+    return [Path(path), *others]
 
 
 def _check_alone(option: str, *others: str) -> None:

@@ -85,7 +85,20 @@ def test_given_shards_and_text_files_are_compared(tokenizer_file, shards, tmp_pa
 def test_texts_of_shards_are_whole(tmp_path):
     expected = ["", "é" * 70_000, "<end>", "\0\n", "日本語 " * 5000, ""]
     path = shard_of(tmp_path, *(json.dumps({"t": text}) for text in expected), '{"u": 1}')
-    assert list(texts._shard_texts([str(path)], "t", {})) == expected
+    unread = texts.Unread()
+    assert list(texts._shard_texts([str(path)], "t", {}, unread)) == expected
+    assert unread.records == 1
+
+
+def test_records_that_cannot_be_read_are_counted(tokenizer_file, tmp_path, capsys):
+    path, output = shard_of(tmp_path, "{", '{"text": "a"}', '{"u": 1}'), tmp_path / "certificate.json"
+    assert (
+        main.run(["certify", str(tokenizer_file), "--texts", str(path), "--documents", "9", "--output", str(output)])
+        == 0
+    )
+    assert "9 texts compared: no difference; 2 records of --texts could not be read" in capsys.readouterr().out
+    found = certificate.read(output)
+    assert (found["unread_records"], found["kinds"]["given"]["texts"]) == (2, 1)
 
 
 @pytest.mark.usefixtures("wrong")
@@ -166,6 +179,17 @@ def test_interrupted_comparison_writes_what_it_did(tokenizer_file, tmp_path, num
     assert certificate.misfits(found, found) == ["the comparison was interrupted"]
 
 
+def test_comparison_stopped_before_it_began_writes_nothing(tokenizer_file, tmp_path, capsys, monkeypatch):
+    def stop(*_):
+        raise KeyboardInterrupt
+
+    monkeypatch.setattr(comparison.Comparison, "add", stop)
+    output = tmp_path / "certificate.json"
+    assert main.run(["certify", str(tokenizer_file), "--output", str(output)]) == 130
+    assert "stopped before anything was compared; no certificate written\n" in capsys.readouterr().err
+    assert not output.exists()
+
+
 @pytest.fixture
 def written(tokenizer_file, tmp_path, capsys):
     output = tmp_path / "certificate.json"
@@ -174,7 +198,8 @@ def written(tokenizer_file, tmp_path, capsys):
 
 
 def test_certificate_fits_its_tokenizer(written, tokenizer_file, tmp_path, capsys):
-    assert run_json(capsys, "certify", tokenizer_file, "--check", written) == {"fits": True, "misfits": []}
+    found = run_json(capsys, "certify", tokenizer_file, "--check", written)
+    assert (found["fits"], found["misfits"]) == (True, [])
     gzipped = tmp_path / "other.json.gz"
     gzipped.write_bytes(gzip.compress(tokenizer_file.read_bytes()))
     assert main.run(["certify", str(gzipped), "--check", str(written)]) == 0
@@ -195,6 +220,23 @@ def test_certificate_does_not_fit_other_versions_or_kernels(written, tokenizer_f
     out = capsys.readouterr().out
     assert f"kernels: certified is {gm.build_info()['instructions']}, here is plain" in out
     assert f"gristmill: certified is {gm.__version__}, here is 9.9" in out
+
+
+def test_unknown_commit_is_a_caveat(written, tokenizer_file, capsys, monkeypatch):
+    def with_commits(certified, here):
+        value = json.loads(written.read_text())
+        value["versions"]["commit"] = certified
+        del value["certificate_sha256"]
+        written.write_text(json.dumps(certificate.signed(value)))
+        monkeypatch.setattr(certificate, "build_info", lambda: gm.build_info() | {"commit": here})
+        code = main.run(["certify", str(tokenizer_file), "--check", str(written)])
+        return code, capsys.readouterr().out
+
+    code, out = with_commits(None, None)
+    assert (code, "\ncaveat: the commit is unknown, here and in the certificate" in out) == (0, True)
+    assert with_commits("abc", "abc") == (0, out[: out.index("caveat")])
+    code, out = with_commits("abc", None)
+    assert (code, out) == (3, "does not fit:\n  commit: certified is abc, here is None\n")
 
 
 def test_changed_certificate_does_not_fit(written, tokenizer_file, capsys):
@@ -232,7 +274,10 @@ def test_table_lists_certificates_by_name(written, tmp_path, capsys):
 @pytest.mark.parametrize(
     ("arguments", "says"),
     [
+        ([], "Missing argument 'PATH'"),
         (["a", "b"], "several paths need --table"),
+        (["--table"], "--table takes certificates, the files that --output writes: at least one is needed"),
+        (["--table", "."], "--table takes certificates, the files that --output writes: '.' is a folder"),
         (["a", "--table", "--seed", "2"], "--table cannot be combined with --seed"),
         (["a", "--table", "--json"], "--table cannot be combined with --json"),
         (["TOKENIZER", "--minutes", "nan"], "--minutes: expected a number"),
