@@ -145,10 +145,14 @@ def inspect(
         _show_mixture(file, row, step, settings, full=full, print_config=print_config, as_json=as_json)
         return
     if chat or prompt:
-        others = (keep, text, row, step, shards, drop, sample, True if chat and prompt else None)
-        is_alone = not any(map(_is_set, others))
+        others: dict[str, object] = {"--prompt": True if chat and prompt else None, "--keep": keep, "--text": text}
+        others |= {"--row": row, "--step": step, "--shards": shards, "--drop": drop}
+        others |= {"--sample": sample if chat else None}
         option = "--chat" if chat else "--prompt"
-        _show_chats(option, path, records, tokenizer, settings, storage, is_alone=is_alone, as_json=as_json)
+        if wrong := [name for name, value in others.items() if _is_set(value)]:
+            hint = " without --row" if option == "--prompt" and wrong[0] in ("--step", "--shards") else ""
+            raise click.UsageError(f"{option} cannot be combined with {wrong[0]}{hint}")
+        _show_chats(option, path, records, tokenizer, settings, sample, storage, as_json=as_json)
         return
     options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
     of_shards = [option for name, option in options.items() if is_given(name)]
@@ -285,22 +289,17 @@ def _show_chats(
     records: int,
     tokenizer: Path | None,
     settings: Iterable[str],
+    sample: tuple[str, ...],
     storage: stores.StorageOptions | None,
     *,
-    is_alone: bool,
     as_json: bool,
 ) -> None:
     """Prints the first conversations or prompts of a shard.
 
     Raises:
-      UsageError: another option does not go with `--chat` or `--prompt`, or there is no tokenizer.
+      UsageError: there is no tokenizer.
       GristmillError: a setting is not allowed, or a record is bad.
     """
-    if not is_alone:
-        other = "--prompt" if option == "--chat" else "--chat"
-        raise click.UsageError(
-            f"{option} cannot be combined with {other}, --keep, --text, --row, --step, --shards and --drop"
-        )
     if tokenizer is None:
         raise click.UsageError(f"{option} needs --tokenizer")
     with importing():
@@ -308,9 +307,11 @@ def _show_chats(
 
     values = read_values(settings, lambda setting: f"--set {setting}")
     encoder = Encoder.from_file(tokenizer, config="ignore")
-    shows = chats if option == "--chat" else prompts
-    count = records if is_given("records") else _CHATS
-    found = shows.inspect(path, values, encoder, records=count, storage_options=storage)
+    shows: Any = chats
+    given: dict[str, Any] = {"records": records if is_given("records") else _CHATS, "storage_options": storage}
+    if option == "--prompt":
+        shows, given["sample"] = prompts, runs.prompt_sample(sample)
+    found = shows.inspect(path, values, encoder, **given)
     if as_json:
         print_json(found)
     else:

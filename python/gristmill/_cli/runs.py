@@ -9,6 +9,7 @@ from gristmill._cli import mixture_files
 from gristmill._cli.options import in_settings, rewording
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
 from gristmill._sample import named
+from gristmill._sample.samples import Sample
 from gristmill._shards import stores
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
@@ -107,7 +108,7 @@ def opened_prompts(
         if tokenizer is None:
             raise ArgumentError("--prompt needs --tokenizer")
         encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
-        made = named.make(named.parse(sample))
+        made = prompt_sample(sample)
         return prompts.dataset_of(names, values, encoder, sample=made, storage_options=storage), state
     if sample:
         raise ArgumentError("--sample: each source of a mixture has its own: set it in the file")
@@ -117,6 +118,18 @@ def opened_prompts(
     encoder = Encoder.from_file(mixture_files.tokenizer_of(file), config="ignore", special_tokens_in_text=special)
     of_file = {name: value for name, value in file.arguments.items() if name in OF_PROMPTS.keys() - {"tokenizer"}}
     return prompts.dataset_of(file.mixture(), {**of_file, **values}, encoder), state
+
+
+def prompt_sample(words: tuple[str, ...]) -> Sample | None:
+    """The sample of prompts that `--sample` options name; a text is that of the key "prompt" unless they say another.
+
+    Raises:
+      ArgumentError: see `named.parse` and `named.make`.
+    """
+    described = named.parse(words)
+    if described is not None and described["kind"] == "text":
+        described.setdefault("field", "prompt")
+    return named.make(described)
 
 
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:

@@ -97,6 +97,7 @@ def inspect(
     encoder: Encoder,
     *,
     records: int,
+    sample: Any = None,
     storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """The first prompts of a shard, as a `PromptDataset` makes them.
@@ -106,6 +107,7 @@ def inspect(
       settings: see `dataset_of`.
       encoder: the tokenizer.
       records: how many.
+      sample: see `dataset_of`.
       storage_options: how stores are reached.
 
     Returns:
@@ -118,6 +120,7 @@ def inspect(
         [path],
         settings,
         encoder,
+        sample=sample,
         storage_options=storage_options,
         prompt_length=LARGEST_LENGTH,
         columns=False,

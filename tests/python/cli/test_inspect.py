@@ -677,11 +677,25 @@ def test_inspect_prompt_shows_every_token(tmp_path, capsys):
     assert found[0]["text"] == raw[0]["text"] + "<|im_start|>assistant\n"
 
 
+@pytest.mark.parametrize("key", ["prompt", "question"])
+def test_inspect_prompt_shows_plain_strings(tmp_path, capsys, key):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text("".join(json.dumps({key: f"ant {n}"}) + "\n" for n in range(4)))
+    field = [] if key == "prompt" else ["--sample", "field=question"]
+    command = ["inspect", shard, "--prompt", "--tokenizer", folder, "--sample", "text", *field]
+    found = run_json(capsys, *command)["prompts"]
+    assert [prompt["text"] for prompt in found] == ["ant 0", "ant 1", "ant 2"]
+    row = ["--row", "0", "--set", "prompt_length=16", "--set", "batch_size=4"]
+    assert run_json(capsys, *command, *row)["prompts"][0]["text"].startswith("ant ")
+
+
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [
         (["--chat"], 2, "--chat cannot be combined with --prompt"),
-        (["--step", "1"], 2, "--prompt cannot be combined with --chat"),
+        (["--step", "1"], 2, "--prompt cannot be combined with --step without --row"),
+        (["--drop", "a.parquet"], 2, "--prompt cannot be combined with --drop"),
         (["--row", "1", "--keep", "a > 1"], 2, "--prompt cannot be combined with --keep"),
         (["--row", "1"], 2, "--prompt needs --tokenizer"),
         (["--row", "1", "--shards", "b.jsonl", "--set", "seed=1"], 2, "is no saved state of prompts"),
