@@ -6,24 +6,21 @@ from dataclasses import dataclass, field
 from pathlib import Path
 from typing import Annotated, Any
 
+import tyro
+from tokenizers import Tokenizer
+
 from gristmill._core import usable_cores
 from gristmill._dataset.packed import PackedDataset
 from gristmill._mixture.mixture import Mixture
 from gristmill._sample.samples import Chat
 from gristmill._tokenizer.encoder import Encoder
-from gristmill.errors import ArgumentError, MissingExtraError
+from gristmill.errors import ArgumentError
 from gristmill.integrations.torchtitan.batches import RankBatches, TrainerBatch, rows_of
 
 try:
-    import tyro
-    from tokenizers import Tokenizer
-
-    try:
-        from torchtitan.components.data.loader import BaseDataLoader
-    except ModuleNotFoundError:  # before August 2026
-        from torchtitan.components.dataloader import BaseDataLoader
-except ModuleNotFoundError as error:
-    raise MissingExtraError("gristmill.integrations.torchtitan needs torchtitan: pip install torchtitan") from error
+    from torchtitan.components.data.loader import BaseDataLoader
+except ModuleNotFoundError:  # before August 2026
+    from torchtitan.components.dataloader import BaseDataLoader
 
 # Arguments of `PackedDataset` that the loader sets itself.
 _OWN = frozenset(
