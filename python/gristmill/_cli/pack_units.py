@@ -86,7 +86,7 @@ def show_plan(output: str, storage_options: StorageOptions, *, as_json: bool) ->
         return
     lines = [
         ("plan", f"{output}/plan.json"),
-        ("units", f"{units:,} of {counted(lanes // units, 'lane')}, which are 0 to {units - 1:,}"),
+        ("units", f"{units:,} (0 to {units - 1:,}), {counted(lanes // units, 'lane')} each"),
         ("next", f"gristmill pack --output {output} --unit NUMBER, for each; then --finish"),
     ]
     click.echo(format_fields(lines))
@@ -164,7 +164,10 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
         print_json(found)
         return
     names = ("units", "parts", "items", "documents", "tokens", "filtered", "quarantined", "bytes")
-    click.echo(format_fields([("folder", found["folder"]), *((n, f"{found[n]:,}") for n in names if n in found)]))
+    lines = [("folder", found["folder"]), *((name, f"{found[name]:,}") for name in names if name in found)]
+    if 0 < found["parts"] == found.get("parts_of_earlier_runs"):
+        lines.append(("speed", "nothing to do"))
+    click.echo(format_fields(lines))
 
 
 def _with_lanes(job: "Job", encoder: "Encoder", units: int) -> "PackedDataset":

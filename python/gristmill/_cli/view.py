@@ -82,7 +82,7 @@ def view(
       gristmill view quarantine.jsonl --output page.html
     """
     with importing():
-        from gristmill._files import overview
+        from gristmill._files import overview, units
         from gristmill._inspect import contents, mixtures
         from gristmill._inspect.locate import run_of
         from gristmill._view import pages
@@ -114,6 +114,8 @@ def view(
     elif is_local and pages.is_quarantine(place):
         made = pages.of_quarantine(place)
     elif tokenizer is None and not shards:
+        if is_local:
+            units.check_joined(place)
         if not is_local or contents.saved_state(place) is None:
             raise click.UsageError("shards need --tokenizer")
         made = pages.of_state(place)

@@ -26,6 +26,8 @@ from gristmill._util.text import counted, format_numbers
 from gristmill.errors import ArgumentError, GristmillError, MissingShardError
 
 PLAN = "plan.json"
+# Entries of a packing that follow from its fingerprint.
+_OF_STREAM = frozenset({"dtype", "fields", "sequence_length", "own_lanes", "fingerprint", "ids"})
 _VERSION = 1
 _PLAN_KIND, _INDEX_KIND = "gristmill pack plan", "gristmill pack units"
 _REMEDY = "write the plan again, or restore it"
@@ -102,11 +104,9 @@ def write_plan(
     with atomic_files.writing_into(path):
         if (path / PLAN).exists():
             found = read_plan(path)
-            different = [name for name in ("units", "packing") if found[name] != plan[name]]
-            if different:
+            if different := _differences(found, plan):
                 raise GristmillError(
-                    f"{path / PLAN} is another plan, with other {' and '.join(different)}: choose another folder, or "
-                    "delete this one"
+                    f"{path / PLAN} is another plan: {', '.join(different)}. Choose another folder, or delete this one"
                 )
         else:
             atomic_files.check_empty(path, set(), "units", mark=PLAN)
@@ -306,12 +306,53 @@ def is_index(found: Any) -> bool:
 
 
 def folders_of(path: Path) -> list[Path]:
-    """The packed folders of a path: those of all its units, or itself."""
+    """The packed folders of a path: those of all its units, or itself.
+
+    Raises:
+      GristmillError: it has units that are not joined.
+    """
+    check_joined(path)
     if is_finished(path):
         return [unit_path(path, number) for number in range(read_plan(path)["units"])]
-    if (path / PLAN).is_file():
-        raise GristmillError(f"{path} has units that are not joined: run gristmill pack --output {path} --finish")
     return [path]
+
+
+def check_joined(path: Path) -> None:
+    """Checks that the units of a folder are joined, if it has any.
+
+    Raises:
+      GristmillError: they are not; the message names those that are missing.
+    """
+    if not (path / PLAN).is_file() or is_finished(path):
+        return
+    count = read_plan(path)["units"]
+    has = f"{path} has a plan of {counted(count, 'unit')}"
+    joining = f"gristmill pack --output {path} --finish"
+    if missing := [number for number in range(count) if not is_complete(path, number)]:
+        verb = "is" if len(missing) == 1 else "are"
+        raise MissingShardError(
+            f"{has}, of which {format_numbers(missing)} {verb} missing: pack each with gristmill pack --output {path} "
+            f"--unit NUMBER, then join them with {joining}"
+        )
+    raise MissingShardError(f"{has}, which are not joined: run {joining}")
+
+
+def _differences(found: Plan, plan: Plan) -> list[str]:
+    """How a plan differs from the one that is there: each setting, what it was and what it is."""
+    before, after = found["packing"], plan["packing"]
+    if (saved := before["fingerprint"]) != (current := after["fingerprint"]):
+        changes = describe_changes(before["source"], after["source"])
+        different, own = [fingerprints.differences(saved, current, **changes)], _OF_STREAM
+    else:
+        different, own = [], frozenset()
+    values: list[dict[str, Any]] = []
+    for one in (found, plan):
+        packing, source = one["packing"], one["packing"]["source"]
+        of_source = {} if different else {**source, **source["arguments"], "arguments": None}
+        values.append({"units": one["units"], **packing, **of_source, "source": None})
+    old, new = values
+    names = [name for name in {**old, **new} if name not in own and old.get(name) != new.get(name)]
+    return different + [f"{name} was {old.get(name)} and is {new.get(name)}" for name in names]
 
 
 def _checked(plan: Plan, number: int) -> int:

@@ -61,6 +61,7 @@ def verify(
             raise ArgumentError(f"--part {only}: {path} has units: name the folder of one, such as unit-00000")
         moved: dict[str, Any] = {"shards": shards, "drop": drop, "tokenizer": tokenizer, "threads": threads}
         return _verify_units(path, moved)
+    units.check_joined(path)
     found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
     try:
         folder = Folder.open(path)

@@ -10,7 +10,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._core import Records
-from gristmill._files import overview
+from gristmill._files import overview, units
 from gristmill._inspect import prepared_folder, prompt_states
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._sample.image_fields import guess, is_image
@@ -72,6 +72,7 @@ def inspect(
     """
     if overview.is_packed(path):
         return overview.inspect(path)
+    units.check_joined(path)
     if prepared_folder.is_one(path):
         return prepared_folder.inspect(path, max_document_bytes)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):

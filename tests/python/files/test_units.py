@@ -98,10 +98,16 @@ def test_finish_names_what_is_missing_and_may_be_repeated(planned, capsys):
     capsys.readouterr()
     line = fails(capsys, "pack", "--output", folder, "--finish")
     assert "1 unit of 2 not complete: 0" in line
-    with pytest.raises(gm.GristmillError, match="has units that are not joined"):
+    missing = f"{folder} has a plan of 2 units, of which 0 is missing: pack each with gristmill pack"
+    with pytest.raises(gm.GristmillError, match=missing):
         gm.PackedRows(folder)
+    for command in (["verify", folder], ["inspect", folder], ["view", folder, "--output", folder.parent / "a.html"]):
+        assert missing in fails(capsys, *command)
     assert unit(folder, 0) == 0
-    capsys.readouterr()
+    assert "nothing to do" not in capsys.readouterr().out
+    assert unit(folder, 0) == 0
+    assert "nothing to do" in capsys.readouterr().out
+    assert "2 units, which are not joined: run gristmill pack --output" in fails(capsys, "inspect", folder)
     first = run_json(capsys, "pack", "--output", folder, "--finish")
     index = (folder / "index.json").read_bytes()
     assert run_json(capsys, "pack", "--output", folder, "--finish") == first
@@ -151,6 +157,10 @@ def test_lanes_of_a_plan_are_many(tmp_path, tokenizer_file, shards, capsys):
     arguments = ["pack", shards, "--tokenizer", tokenizer_file.parent, "--text-field", "raw_content", "--plan"]
     found = run_json(capsys, *arguments, "--output", tmp_path / "a", "--units", 2)
     assert (found["units"], found["lanes"]) == (2, 8)
+    assert main.run(list(map(str, [*arguments, "--output", tmp_path / "a", "--units", 2]))) == 0
+    assert "2 (0 to 1), 4 lanes each" in capsys.readouterr().out
+    line = fails(capsys, *arguments, "--output", tmp_path / "a", "--units", 4)
+    assert "is another plan: units was 2 and is 4. Choose" in line
     found = run_json(capsys, *arguments, "--output", tmp_path / "b", "--units", 3)
     assert found["lanes"] == 6
     found = run_json(capsys, *arguments, "--output", tmp_path / "c", "--units", 4, "--batch-size", 12)
@@ -220,7 +230,10 @@ def test_wrong_usage_is_named(planned, shards, tokenizer_file, tmp_path, capsys)
     assert "--cpus needs --engine" in says("pack", shards, "--output", tmp_path / "a", "--units", 2, "--cpus", 2)
     assert "Missing argument 'SHARDS...'" in says("pack", "--output", tmp_path / "a")
     plan = ["pack", shards, "--tokenizer", tokenizer_file.parent, "--plan", "--units", 2, "--output"]
-    assert "is another plan" in says(*plan, folder, code=1)
+    line = says(*plan, folder, code=1)
+    assert "is another plan: " in line
+    assert "sequence_length was 128 and is" in line
+    assert "rows_per_file was 30 and is 65536" in line
     (tmp_path / "full").mkdir()
     (tmp_path / "full" / "file").write_text("")
     assert "is not empty and does not hold units" in says(*plan, tmp_path / "full", code=1)
