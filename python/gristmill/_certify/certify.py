@@ -20,6 +20,8 @@ from gristmill.errors import TokenizerError
 # Of one kind that are compared at once.
 _BATCH_TEXTS = 256
 _BATCH_CHARACTERS = 2**16
+# Given texts are longer than generated ones, and those that matter most.
+_GIVEN_CHARACTERS = 2**18
 
 
 @dataclass(frozen=True)
@@ -116,7 +118,7 @@ def _compare(comparison: Comparison, sources: Mapping[str, Iterator[str]], job: 
                 most = _BATCH_TEXTS if job.documents is None else min(_BATCH_TEXTS, job.documents - comparison.texts)
                 if most == 0 or (job.documents is None and spent >= seconds):
                     return
-                batch = _batch(source, most)
+                batch = _batch(source, most, _GIVEN_CHARACTERS if kind == texts.GIVEN else _BATCH_CHARACTERS)
                 if not batch:
                     del left[kind]
                     continue
@@ -126,12 +128,12 @@ def _compare(comparison: Comparison, sources: Mapping[str, Iterator[str]], job: 
                 progress.show(done, f"{counted(comparison.texts, 'text')}, {differences}")
 
 
-def _batch(source: Iterator[str], most: int) -> list[str]:
+def _batch(source: Iterator[str], most: int, most_characters: int) -> list[str]:
     batch: list[str] = []
     characters = 0
     for text in itertools.islice(source, most):
         batch.append(text)
         characters += len(text)
-        if characters >= _BATCH_CHARACTERS:
+        if characters >= most_characters:
             break
     return batch

@@ -82,6 +82,12 @@ def test_given_shards_and_text_files_are_compared(tokenizer_file, shards, tmp_pa
     assert "cannot read the text" in fails(capsys, *arguments, "--texts", "nowhere.md")
 
 
+def test_long_given_texts_come_first(tokenizer_file, tmp_path, capsys):
+    path = shard_of(tmp_path, *(json.dumps({"text": "word " * 8000}) for _ in range(8)))
+    found = run_json(capsys, "certify", tokenizer_file, "--texts", path, "--documents", 8)
+    assert {kind: counts["texts"] for kind, counts in found["kinds"].items()} == {"given": 7, "sample": 1}
+
+
 def test_texts_of_shards_are_whole(tmp_path):
     expected = ["", "é" * 70_000, "<end>", "\0\n", "日本語 " * 5000, ""]
     path = shard_of(tmp_path, *(json.dumps({"t": text}) for text in expected), '{"u": 1}')
