@@ -185,7 +185,10 @@ def inspect(
         if text is not None:
             raise click.UsageError("--text needs a tokenizer, and cannot be combined with --row")
         if tokenizer is None and mixture_files.find(shards) is None:
-            raise click.UsageError("--row needs --tokenizer")
+            with importing():
+                is_state = runs.state_of(path) is not None
+            also = " and --shards, as PATH is a saved state" if is_state and not shards else ""
+            raise click.UsageError(f"--row needs --tokenizer{also}")
         with importing():
             from gristmill._inspect import locate
 

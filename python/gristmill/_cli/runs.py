@@ -20,6 +20,7 @@ if TYPE_CHECKING:  # Loads Grain, which --help need not wait for.
     from gristmill._inspect.locate import Run
     from gristmill._prompts.dataset import PromptDataset
     from gristmill._state.prompt_states import PromptState
+    from gristmill._state.states import State
 
 # Arguments of a dataset that these commands set by other options, or themselves.
 _SET_ALREADY = frozenset({"shards", "tokenizer", "prefetch", "provenance", "storage_options"})
@@ -42,13 +43,12 @@ def opened(
     Raises:
       GristmillError: the options do not match.
     """
-    from gristmill._inspect import contents, mixtures, prepared_folder
+    from gristmill._inspect import mixtures
     from gristmill._inspect.locate import run_from_start, run_from_state, run_of
 
     arguments = parse_settings(settings)
     made = named.make(named.parse(sample))
-    is_shards = stores.is_remote(path) or prepared_folder.is_one(Path(path))
-    state = None if is_shards else contents.saved_state(Path(path))
+    state = state_of(path)
     if (file := mixture_files.find(shards)) is not None:
         if state is None or arguments or sample or drop:
             raise ArgumentError(
@@ -77,6 +77,18 @@ def opened(
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
     yield run_from_state(Path(path), state, shards, drop, encoder, sample=made, storage_options=storage_options)
+
+
+def state_of(path: str) -> "State | None":
+    """The saved state of a path; None if it is of shards.
+
+    Raises:
+      StateError: it is damaged, or a state of prompts.
+    """
+    from gristmill._inspect import contents, prepared_folder
+
+    is_shards = stores.is_remote(path) or prepared_folder.is_one(Path(path))
+    return None if is_shards else contents.saved_state(Path(path))
 
 
 def opened_prompts(
@@ -144,7 +156,7 @@ def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
         if name in _SET_ALREADY:
             raise ArgumentError(f"--set {setting}: this command sets {name} itself")
         if name in arguments:
-            raise ArgumentError(f"--set {setting}: expected each argument once")
+            raise ArgumentError(f"--set {setting}: {name} was given twice")
         try:
             arguments[name] = ARGUMENTS[name].kind.parse(value)
         except ValueError:

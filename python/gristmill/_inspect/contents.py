@@ -161,12 +161,10 @@ def saved_state(path: Path) -> states.State | None:
     Raises:
       StateError: it is damaged.
     """
-    if path.is_dir():
-        state = read_merged(path)
-        if is_of_prompts(state):
-            raise StateError(f"{path} is a state of prompts, whose rows dataset[index] shows: --row needs packed rows")
-        return state
-    return _as_state(path, _whole_value(path)) if path.is_file() else None
+    value = read_merged(path) if path.is_dir() else _whole_value(path) if path.is_file() else None
+    if value is not None and is_of_prompts(value) and "fingerprint" in value:
+        raise StateError(f"{path} is a state of prompts: add --prompt")
+    return value if path.is_dir() else _as_state(path, value)
 
 
 def saved_prompt_state(path: Path) -> "PromptState | None":

@@ -74,8 +74,10 @@ def read_values(
     found = dict(values)
     for setting in settings:
         name, equals, value = setting.partition("=")
-        if not equals or name in found:
-            raise ArgumentError(f"{shown(setting)}: expected name=value, such as train_on=last, each name once")
+        if not equals:
+            raise ArgumentError(f"{shown(setting)}: expected name=value, such as train_on=last")
+        if name in found:
+            raise ArgumentError(f"{shown(setting)}: {name} was given twice")
         try:
             found[name] = json.loads(value)
         except ValueError:

@@ -504,7 +504,7 @@ def test_inspect_row_of_a_checkpoint_folder(tmp_path, folder, capsys):
             ["--row", 0, "--set", "prefetch=2"],
             "--set prefetch=2: this command sets prefetch itself",
         ),
-        (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: expected each argument once"),
+        (2, ["--row", 0, "--set", "seed=1", "--set", "seed=2"], "--set seed=2: seed was given twice"),
         (1, ["--row", 0, "--special-tokens-in-text", "text"], "pass the --special-tokens-in-text of its Encoder"),
     ],
 )
@@ -701,6 +701,7 @@ def test_inspect_prompt_shows_plain_strings(tmp_path, capsys, key):
         (["--row", "1", "--shards", "b.jsonl", "--set", "seed=1"], 2, "is no saved state of prompts"),
         ([], 2, "--prompt needs --tokenizer"),
         (["--set", "field=text"], 1, 'under the key "text", found no such key'),
+        (["--set", "field=a", "--set", "field=b"], 2, "--set field=b: field was given twice"),
     ],
 )
 def test_inspect_prompt_refuses_what_does_not_fit(tmp_path, capsys, options, code, says):
@@ -710,3 +711,27 @@ def test_inspect_prompt_refuses_what_does_not_fit(tmp_path, capsys, options, cod
     tokenizer = ["--tokenizer", folder] if "--set" in options else []
     found, said = checked(capsys, "inspect", shard, "--prompt", *tokenizer, *options)
     assert (found, says in said) == (code, True), said
+
+
+@pytest.mark.parametrize("is_of_prompts", [False, True])
+def test_row_of_a_state_names_all_that_is_missing(tmp_path, capsys, is_of_prompts):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    shard.write_text("".join(json.dumps({"prompt": f"ant {n}", "text": "bee"}) + "\n" for n in range(4)))
+    if is_of_prompts:
+        settings = {"prompt": gm.Text("prompt"), "prompt_length": 16, "batch_size": 2}
+        dataset = gm.PromptDataset([str(shard)], tokenizer=folder, **settings)
+        says = "is a state of prompts: add --prompt"
+    else:
+        dataset = gm.PackedDataset(str(shard), tokenizer=folder, sequence_length=16, batch_size=1, eos=False)
+        says = "--row needs --tokenizer and --shards, as PATH is a saved state"
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iter(dataset).get_state()))
+    commands = [["inspect", state, "--row", "0"]]
+    if is_of_prompts:
+        view = ["view", state, "--output", tmp_path / "page.html"]
+        of_run = ["--tokenizer", folder, "--shards", shard]
+        commands += [view, [*commands[0], *of_run], [*view, *of_run]]
+    for command in commands:
+        assert main.run([*map(str, command)]) in (1, 2)
+        assert says in " ".join(capsys.readouterr().err.split())
