@@ -103,8 +103,22 @@ def run_from_state(
         own = {**arguments, "drop": drop, "sample": sample, "storage_options": storage}
         dataset = _make_dataset(list(shards), encoder, own)
     except ArgumentError as error:
+        lanes, allowed = arguments["lanes"], _most_lanes(list(shards), encoder, own)
+        if lanes and allowed and allowed < lanes:
+            raise StateError(
+                f"{path} was saved by a run of {counted(lanes, 'lane')}, and these shards allow {allowed:,}: name the "
+                "shards of the run with --shards"
+            ) from error
         raise StateError(f"{path} was saved with other shards or by another release: {error}") from error
     return run_of(dataset, state)
+
+
+def _most_lanes(shards: list[str], encoder: Encoder, arguments: dict[str, Any]) -> int | None:
+    """The most lanes that shards allow; None if another argument does not fit them."""
+    try:
+        return len(_make_dataset(shards, encoder, {**arguments, "lanes": None}).pieces)
+    except ArgumentError:
+        return None
 
 
 def run_of(dataset: PackedDataset, state: states.State | None = None) -> Run:

@@ -735,3 +735,17 @@ def test_row_of_a_state_names_all_that_is_missing(tmp_path, capsys, is_of_prompt
     for command in commands:
         assert main.run([*map(str, command)]) in (1, 2)
         assert says in " ".join(capsys.readouterr().err.split())
+
+
+def test_row_of_a_state_with_too_few_shards_asks_for_those_of_the_run(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    for number in range(4):
+        (tmp_path / f"{number}.jsonl").write_text('{"text": "bee"}\n' * 9)
+    shards = str(tmp_path / "*.jsonl")
+    dataset = gm.PackedDataset(shards, tokenizer=folder, sequence_length=8, batch_size=4, lanes=4, eos=False)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iter(dataset).get_state()))
+    command = ["inspect", state, "--row", 0, "--tokenizer", folder, "--shards", tmp_path / "0.jsonl"]
+    said = fails(capsys, *command)
+    assert "was saved by a run of 4 lanes, and these shards allow 1: name the shards of the run" in said
+    assert "split_bytes" not in said
