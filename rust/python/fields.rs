@@ -38,8 +38,9 @@ impl Field {
     }
 }
 
-/// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row. `has_mask`: of samples that say which of their tokens are
-/// trained on. `source_arrays`: with those that say which source a row is of. `images`: with those of images.
+/// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row. `has_mask`: of
+/// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
+/// of. `images`: with those of images.
 #[pyfunction]
 #[pyo3(signature = (layout, sequence_length, max_segments, provenance_entries, has_mask=false, source_arrays=false, images=None))]
 pub fn layout_fields(

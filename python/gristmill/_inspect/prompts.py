@@ -7,6 +7,7 @@ from gristmill._mixture.mixture import Mixture
 from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.batches import PADDING, ids_of
 from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
+from gristmill._prompts.sequence import BatchSequence
 from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat, Text
 from gristmill._shards import stores
@@ -79,8 +80,7 @@ def locate(
       ArgumentError: there is no such row.
     """
     spec, sequence = spec_of(dataset), sequence_of(dataset)
-    begin = 0 if state is None else sequence.restore(prompt_states.check(state))
-    step = begin if step is None else step
+    step = first_step(sequence, state, step)
     if row >= spec.rows_per_batch:
         raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {spec.rows_per_batch - 1}")
     items = sequence.items_of(step)
@@ -89,6 +89,16 @@ def locate(
     item = int(items[row // spec.num_generations])
     prompts = [] if item == PADDING else [_prompt(dataset, item)]
     return {"kind": "prompt", "path": path, "step": step, "row": row, "prompts": prompts}
+
+
+def first_step(sequence: BatchSequence, state: "prompt_states.PromptState | None", step: int | None) -> int:
+    """The step that is asked for, by default the first after a state, or of the stream if there is none.
+
+    Raises:
+      StateError: the state is of another dataset.
+    """
+    begin = 0 if state is None else sequence.restore(prompt_states.check(state))
+    return begin if step is None else step
 
 
 def inspect(

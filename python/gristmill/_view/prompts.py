@@ -6,6 +6,7 @@ from typing import Any
 
 import numpy as np
 
+from gristmill._inspect.prompts import first_step
 from gristmill._prompts.batches import PADDING, ids_of
 from gristmill._prompts.cutting import cut
 from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
@@ -41,8 +42,7 @@ def of_prompts(
       ArgumentError: there is no such step.
     """
     spec, sequence = spec_of(dataset), sequence_of(dataset)
-    begin = 0 if state is None else sequence.restore(prompt_states.check(state))
-    first = begin if step is None else step
+    first = first_step(sequence, state, step)
     found = list(itertools.islice(_rows(spec, sequence, first), rows))
     if not found:
         raise ArgumentError(f"there is no step {first}: the stream has ended before it")
