@@ -16,6 +16,7 @@ mod arrow;
 mod columns;
 mod jsonl;
 pub mod keep;
+mod marks;
 mod options;
 mod parquet;
 mod path;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 use crate::error::{Error, ShardError};
 
 pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
+pub use marks::Plain;
 pub use options::ReadOptions;
 pub use path::{Path, Step};
 pub use projection::{IMAGES_KEY, ImageParts, Projection, Scratch, SizeOf};

@@ -108,9 +108,15 @@ impl Projection {
         &self.paths
     }
 
-    /// Whether the column `name` is the text, or a path leads into it.
+    /// Whether the column `name` is the text or a struct around it, or a path leads into it.
     pub(super) fn is_wanted(&self, name: &str) -> bool {
-        self.text_column() == name || self.is_in_paths(name)
+        self.has_text(name) || self.is_in_paths(name)
+    }
+
+    /// Whether the column `name` is the text or a struct around it.
+    pub(super) fn has_text(&self, name: &str) -> bool {
+        let inside = self.text_column().strip_prefix(name);
+        inside.is_some_and(|inside| inside.is_empty() || inside.starts_with('.'))
     }
 
     /// Whether a path leads into the column `name`.
@@ -182,8 +188,9 @@ impl Projection {
         take: impl FnOnce(&Values<'_>) -> T,
     ) -> Result<T, String> {
         let mut taken = None;
+        let is_row = record.kind == RawKind::Row;
         let take = |values: &Values<'_>| {
-            taken = Some(take(values));
+            taken = Some(take(&values.with_marks(is_row)));
             false
         };
         jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;

@@ -132,7 +132,8 @@ impl ImageTexts {
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
-                let messages = image_messages::with_parts(&messages, images_first, images.len())?;
+                let json = image_messages::with_parts(&messages.json, images_first, images.len())?;
+                let messages = messages.with_json(json);
                 conversations.render_messages(&messages, values, text, trained, data)?;
                 if !self.tokens.template.is_empty() {
                     expand(&self.tokens, text, trained, data);

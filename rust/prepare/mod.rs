@@ -12,6 +12,7 @@ pub mod fill_in_the_middle;
 mod image_messages;
 pub mod image_text;
 mod json_pairs;
+mod share_gpt;
 pub mod sidecars;
 
 use std::ops::Range;

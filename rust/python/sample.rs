@@ -207,6 +207,8 @@ impl ChatPlan {
         mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<Conversations, Error> {
         let messages = wanted(&self.field);
+        let beside = self.field.rfind('.').map_or("", |dot| &self.field[..=dot]);
+        let system = (self.format != "messages").then(|| wanted(&format!("{beside}system")));
         let tools = match &self.tools_field {
             None => Tools::Fixed(self.fixed_tools),
             Some(key) => Tools::Record(wanted(key)),
@@ -230,6 +232,7 @@ impl ChatPlan {
                 "chatml" => MessageFormat::ChatMl,
                 _ => MessageFormat::Messages,
             },
+            system,
             protects_content: self.protects_content,
             drops_untrained: self.drops_untrained,
         })

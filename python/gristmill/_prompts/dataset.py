@@ -84,7 +84,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       batch_size: prompts of the global batch.
       num_generations: rows of each prompt in a batch.
       layout: see above.
-      bos: token or id put before each prompt. True: the tokenizer's own. Chat templates write theirs themselves.
+      bos: token or id put before each prompt. True: the tokenizer's own. It is refused for `gm.Chat`, whose template
+        writes its own.
       eos: token or id put after each prompt, likewise.
       select: a slice or a list of indices of records, in that order. None: all.
       max_samples: the most records that are read, before any is left out.

@@ -19,7 +19,7 @@ from gristmill._prompts.reading import Arena, Reading
 from gristmill._prompts.rows import ROWS, as_rows, written
 from gristmill._sample import plans
 from gristmill._sample.plans import ChatPlan
-from gristmill._sample.samples import Chat, Text
+from gristmill._sample.samples import Chat, Text, check_ends
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
@@ -117,6 +117,8 @@ def resolve(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:
     encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
     made = _plans(values["prompt"], encoder)
+    if any(isinstance(plan, ChatPlan) for plan in made.values()):
+        check_ends(values)
     values["bos"] = special_token_id(encoder, "bos", values["bos"])
     values["eos"] = special_token_id(encoder, "eos", values["eos"])
     layout = Layout(

@@ -70,7 +70,7 @@ class Text:
     """A document: the string under one key or in one column.
 
     Attributes:
-      field: the key or column.
+      field: the key or column. A column of JSON must hold strings.
       fim: how documents are cut for fill-in-the-middle. None: they are not.
 
     Raises:
@@ -109,15 +109,16 @@ class Chat:
       template_kwargs: further variables of the template, such as `{"enable_thinking": False}`.
       date: the date that a template prints, such as `"2026-11-26"`; `"today"` is the day on which the dataset is made.
         A template that may print it needs one.
-      none_fields: `"drop"`: keys of messages that are null are left out, as `transformers` 5.24 does; or `"keep"`.
+      none_fields: `"drop"`: keys of messages that are null are left out, as `transformers` 5.24 does, and so are those
+        that structs of Parquet and Arrow fill in with null, in tools and at any depth; or `"keep"`.
       special_tokens_in_content: `"id"`: a special token that is spelled out in a message has its id, as in
         `transformers`; `"text"`: it has the ids of its characters, so that no message can write a control token. The
         tokens of the template are read as such in either case.
       on_untrained: what becomes of a conversation without any trained token, or whose trained tokens truncation has
         dropped: `"error"`: it is a bad record; `"drop"`: it is left out and counted as filtered.
-      format: `"messages"`: messages as templates take them; `"sharegpt"`: with `from` and `value`; `"chatml"`: either,
-        in a list or in an object that has one under `conversations`, `messages` or `conversation`, as the samples of
-        Megatron-Bridge.
+      format: `"messages"`: messages as templates take them; `"sharegpt"`: with `from` and `value`, and a system
+        prompt under `system` beside them; `"chatml"`: either, in a list or in an object that has one under
+        `conversations`, `messages` or `conversation`, as the samples of Megatron-Bridge.
       stop_tokens: the tokens at which the model stops, for templates that write none after a message.
       train_reasoning: whether reasoning is trained on, where it is a field of a message.
       train_tool_calls: whether tool calls are.
@@ -286,3 +287,16 @@ def check(name: str, value: Any) -> Sample | None:
     if value is None or isinstance(value, (Text, Chat, Completion, ImageText)):
         return value
     raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Completion, gm.ImageText or None")
+
+
+def check_ends(values: Mapping[str, Any]) -> None:
+    """Checks that no tokens are put around conversations.
+
+    Raises:
+      ArgumentError: `eos` or `bos` names one.
+    """
+    for name in ("eos", "bos"):
+        if values[name] is not False:
+            raise ArgumentError(
+                f"{name}={values[name]!r}: the chat template writes the tokens around a conversation; leave it out"
+            )

@@ -12,7 +12,7 @@ import numpy as np
 
 from gristmill import _core
 from gristmill._sample import plans
-from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._sample.samples import Chat, ImageText, Text, check_ends
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
@@ -204,7 +204,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
         values["sample"] = plans.make(sample, encoder)
     if isinstance(sample, Chat) or getattr(values["sample"], "chat", None):
         values["eos"] = False if values["eos"] is None else values["eos"]
-        _check_no_special_tokens(values)
+        check_ends(values)
     values["eos"] = special_token_id(encoder, "eos", values["eos"])
     values["bos"] = special_token_id(encoder, "bos", values["bos"])
 
@@ -337,14 +337,6 @@ def check_equal_steps(values: Mapping[str, Any]) -> None:
             f"equal_steps=True: each host delivers the same number of rows of a batch, so shard_count={hosts} must "
             f"divide batch_size={rows}"
         )
-
-
-def _check_no_special_tokens(values: Mapping[str, Any]) -> None:
-    for name in ("eos", "bos"):
-        if values[name] is not False:
-            raise ArgumentError(
-                f"{name}={values[name]!r}: the chat template writes the tokens around a conversation; leave it out"
-            )
 
 
 def _check_sizes(values: Mapping[str, Any], images: "plans.ImageTextPlan | None" = None) -> None:

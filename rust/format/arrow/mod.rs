@@ -376,12 +376,13 @@ fn text<'a>(
 impl Values {
     fn new(fields: &[Field], options: &ReadOptions) -> Result<Self, String> {
         match options.projection.columns() {
-            Columns::Text(name) if options.wants_values() => {
-                Self::text(fields, name)?;
-                let wanted = |index: &usize| options.projection.is_wanted(&fields[*index].name);
-                Ok(Self::Rows((0..fields.len()).filter(wanted).collect()))
-            }
-            Columns::Text(name) => Self::text(fields, name),
+            Columns::Text(name) => match Self::text(fields, name)? {
+                Some(text) if !options.wants_values() => Ok(text),
+                _ => {
+                    let wanted = |index: &usize| options.projection.is_wanted(&fields[*index].name);
+                    Ok(Self::Rows((0..fields.len()).filter(wanted).collect()))
+                }
+            },
             Columns::All => Ok(Self::Rows((0..fields.len()).collect())),
             Columns::Named(names) => {
                 let columns: Arc<[usize]> = (0..fields.len())
@@ -399,27 +400,33 @@ impl Values {
     }
 
     /// Finds the column whose path is `name`: its name, or those of the structs around it and its own, with dots between
-    /// them.
-    fn text(fields: &[Field], name: &str) -> Result<Self, String> {
+    /// them. None: the text is, or is inside of, the JSON that a column holds.
+    fn text(fields: &[Field], name: &str) -> Result<Option<Self>, String> {
         let expected = format!("expected a column of strings named {name:?}");
         let Some((field, mut path)) = find(fields, name) else {
             return Err(format!("{expected}, found {}; set text_field=", shown_fields(fields)));
         };
+        if field.is_json {
+            return Ok(None);
+        }
         if !matches!(field.kind, Kind::Bytes { .. } | Kind::View { .. }) {
             return Err(format!("{expected}, found one of type {}; set text_field=", field.type_name()));
         }
         let column = path.remove(0);
-        Ok(Self::Text { name: name.to_owned(), column, members: path })
+        Ok(Some(Self::Text { name: name.to_owned(), column, members: path }))
     }
 }
 
-/// The field with this path, and the indices that lead to it.
+/// The field with this path, or around it with JSON, and the indices that lead to it.
 fn find<'a>(fields: &'a [Field], name: &str) -> Option<(&'a Field, Vec<usize>)> {
     fields.iter().enumerate().find_map(|(index, field)| {
         if field.name == name {
             return Some((field, vec![index]));
         }
         let rest = name.strip_prefix(&field.name)?.strip_prefix('.')?;
+        if field.is_json {
+            return Some((field, vec![index]));
+        }
         let inside = field.kind == Kind::Struct && field.dictionary.is_none();
         let (found, mut path) = find(if inside { &field.children } else { &[] }, rest)?;
         path.insert(0, index);

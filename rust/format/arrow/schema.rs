@@ -14,7 +14,12 @@ pub(super) struct Field {
     pub(super) children: Vec<Field>,
     /// The number of the dictionary that holds its values, and the width of their indices.
     pub(super) dictionary: Option<(i64, Integer)>,
+    /// Whether its strings are JSON.
+    pub(super) is_json: bool,
 }
+
+/// The extension type of strings that are JSON.
+const JSON: &str = "arrow.json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) struct Integer {
@@ -109,7 +114,21 @@ fn field(table: Table<'_>, depth: usize, left: &mut usize) -> Result<Field, Dama
         }
         None => None,
     };
-    Ok(Field { name: table.text(0)?.unwrap_or_default().to_owned(), kind, children, dictionary })
+    let name = table.text(0)?.unwrap_or_default().to_owned();
+    let is_text = matches!(kind, Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true });
+    Ok(Field { name, kind, children, dictionary, is_json: is_text && extension(table)? == Some(JSON) })
+}
+
+/// The name of a field's extension type.
+fn extension(field: Table<'_>) -> Result<Option<&str>, Damaged> {
+    let Some(metadata) = field.vector(6, 4)? else { return Ok(None) };
+    for pair in metadata.tables() {
+        let pair = pair?;
+        if pair.text(0)? == Some("ARROW:extension:name") {
+            return pair.text(1);
+        }
+    }
+    Ok(None)
 }
 
 fn kind(field: Table<'_>) -> Result<Kind, Damaged> {
@@ -213,6 +232,7 @@ impl Field {
             Kind::Timestamp { .. } => "timestamp".to_owned(),
             Kind::Duration => "duration".to_owned(),
             Kind::FixedBytes(width) => format!("binary[{width}]"),
+            _ if self.is_json => "json".to_owned(),
             Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true } => "string".to_owned(),
             Kind::Bytes { .. } | Kind::View { .. } => "binary".to_owned(),
             Kind::List(_) => format!("list<{}>", item()),

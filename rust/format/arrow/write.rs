@@ -7,8 +7,8 @@ use super::schema::{Field, Integer, Kind};
 use crate::format::AfterError;
 use crate::format::columns::{RowFault, check_row_length};
 use crate::format::to_json::{
-    write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
-    write_timestamp,
+    open_map, write_bytes, write_date, write_decimal, write_duration, write_filled, write_float,
+    write_integer, write_null, write_string, write_text, write_time, write_timestamp,
 };
 
 impl From<Damaged> for RowFault {
@@ -37,20 +37,27 @@ impl Writer<'_> {
             }
             write_string(&field.name, self.out);
             self.out.push(b':');
-            self.write(field, array, index)?;
+            self.write(field, array, index, write_filled)?;
         }
         self.out.push(b'}');
         Ok(())
     }
 
-    fn write(&mut self, field: &Field, array: &Array, index: usize) -> Result<(), RowFault> {
+    /// The value at an index of an array; `write_absent` writes null.
+    fn write(
+        &mut self,
+        field: &Field,
+        array: &Array,
+        index: usize,
+        write_absent: fn(&mut Vec<u8>),
+    ) -> Result<(), RowFault> {
         check_row_length(self.out, self.longest)?;
         if array.is_null(index) {
-            self.out.extend_from_slice(b"null");
+            write_absent(self.out);
             return Ok(());
         }
         match &array.data {
-            Data::Null => self.out.extend_from_slice(b"null"),
+            Data::Null => write_absent(self.out),
             Data::Bits(bits) => {
                 let value = Array::bit(bits, index)?;
                 self.out.extend_from_slice(if value { b"true" } else { b"false" });
@@ -68,7 +75,7 @@ impl Writer<'_> {
             Data::Struct(members) => self.write_object(field.children.iter().zip(members), index)?,
             Data::Indices { .. } => {
                 let (array, index) = array.resolve(index)?;
-                self.write(field, array, index)?;
+                self.write(field, array, index, write_absent)?;
             }
         }
         Ok(())
@@ -82,7 +89,11 @@ impl Writer<'_> {
         indices: std::ops::Range<usize>,
     ) -> Result<(), RowFault> {
         let item = field.children.first().ok_or(Damaged)?;
-        self.out.push(b'[');
+        if field.kind == Kind::Map {
+            open_map(self.out);
+        } else {
+            self.out.push(b'[');
+        }
         for index in indices.clone() {
             if index > indices.start {
                 self.out.push(b',');
@@ -90,12 +101,12 @@ impl Writer<'_> {
             match (&items.data, &item.children[..]) {
                 (Data::Struct(entry), [key, value]) if field.kind == Kind::Map && entry.len() == 2 => {
                     self.out.push(b'[');
-                    self.write(key, &entry[0], index)?;
+                    self.write(key, &entry[0], index, write_null)?;
                     self.out.push(b',');
-                    self.write(value, &entry[1], index)?;
+                    self.write(value, &entry[1], index, write_null)?;
                     self.out.push(b']');
                 }
-                _ => self.write(item, items, index)?,
+                _ => self.write(item, items, index, write_null)?,
             }
         }
         self.out.push(b']');
@@ -107,18 +118,8 @@ impl Writer<'_> {
             write_bytes(bytes, self.out);
             return Ok(());
         }
-        match simdutf8::compat::from_utf8(bytes) {
-            Ok(text) => write_string(text, self.out),
-            Err(error) => {
-                let (at, name) = (error.valid_up_to(), &field.name);
-                let byte = bytes[at];
-                let reason = format!(
-                    "expected UTF-8 in the column {name:?}, found byte 0x{byte:02x} at byte {at} of a value"
-                );
-                return Err((AfterError::Readable, reason));
-            }
-        }
-        Ok(())
+        write_text(bytes, field.is_json, self.out)
+            .map_err(|fault| (AfterError::Readable, fault.describe(&field.name)))
     }
 
     fn write_fixed(&mut self, kind: Kind, bytes: &[u8], index: usize) -> Result<(), RowFault> {
@@ -146,7 +147,7 @@ impl Writer<'_> {
             (Kind::Timestamp { per_second, is_utc }, _) => {
                 write_timestamp(whole(8)?, per_second, is_utc, self.out);
             }
-            (Kind::Duration, _) => write_integer(whole(8)?, self.out),
+            (Kind::Duration, _) => write_duration(whole(8)?, self.out),
             _ => write_bytes(slot, self.out),
         }
         Ok(())

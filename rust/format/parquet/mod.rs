@@ -230,11 +230,11 @@ impl Values {
         let longest = options.max_document_bytes;
         let names = match options.projection.columns() {
             Columns::Text(name) => {
-                let leaf = text::find(metadata, name, size)?;
-                if options.wants_values() {
+                let leaf = text::find(metadata, name, size)?.filter(|_| !options.wants_values());
+                let Some(leaf) = leaf else {
                     let wanted = |column: &str| options.projection.is_wanted(column);
                     return Ok(Self::Rows(Rows::new(metadata, size, longest, wanted)?));
-                }
+                };
                 let is_read = filter.is_some_and(|filter| filter.columns.leaf(name).is_some());
                 return Ok(if is_read {
                     Self::TextOfFilter(name.clone())

@@ -14,8 +14,8 @@ use super::pages::PageSource;
 use crate::format::AfterError;
 use crate::format::columns::{RowFault, check_row_length};
 use crate::format::to_json::{
-    write_bytes, write_date, write_decimal, write_float, write_integer, write_string, write_time,
-    write_timestamp,
+    open_map, write_bytes, write_date, write_decimal, write_filled, write_float, write_integer, write_null,
+    write_string, write_text, write_time, write_timestamp, write_unknown,
 };
 
 /// Some columns of a file.
@@ -57,6 +57,8 @@ enum Kind {
     Plain,
     Unsigned,
     Text,
+    /// Strings that hold JSON.
+    Json,
     Float16,
     Decimal(i32),
     Date,
@@ -255,6 +257,7 @@ fn named_type(field: &SchemaType) -> String {
     }
     let name = match (kind(field), field.get_physical_type()) {
         (Kind::Text, _) => "string",
+        (Kind::Json, _) => "json",
         (Kind::Float16, _) => "float16",
         (Kind::Decimal(_), _) => "decimal",
         (Kind::Date, _) => "date",
@@ -286,12 +289,18 @@ fn item_of<'a>(list: &SchemaType, repeated: &'a SchemaType) -> Option<&'a Schema
     }
 }
 
+/// Whether a column's strings are JSON.
+pub(super) fn holds_json(field: &SchemaType) -> bool {
+    kind(field) == Kind::Json
+}
+
 fn kind(field: &SchemaType) -> Kind {
     let info = field.get_basic_info();
     let bytes = field.get_physical_type() == Type::BYTE_ARRAY;
     match (info.logical_type_ref(), info.converted_type()) {
-        (Some(LogicalType::String | LogicalType::Enum | LogicalType::Json), _)
-        | (_, ConvertedType::UTF8 | ConvertedType::ENUM | ConvertedType::JSON)
+        (Some(LogicalType::Json), _) | (_, ConvertedType::JSON) if bytes => Kind::Json,
+        (Some(LogicalType::String | LogicalType::Enum), _)
+        | (_, ConvertedType::UTF8 | ConvertedType::ENUM)
             if bytes =>
         {
             Kind::Text
@@ -335,15 +344,18 @@ struct Writer<'a> {
 
 impl Writer<'_> {
     /// Null, or an empty list: one level of each leaf.
-    fn write_absent(&mut self, leaves: Range<usize>, written: &[u8]) {
+    fn take_absent(&mut self, leaves: Range<usize>) {
         self.leaves[leaves].iter_mut().for_each(Leaf::take_level);
-        self.out.extend_from_slice(written);
     }
 }
 
+/// Whether these are the items of a pair, which have no keys.
+fn are_pair(members: &[(Vec<u8>, Node)]) -> bool {
+    members.first().is_some_and(|(start, _)| start.is_empty())
+}
+
 fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result<(), RowFault> {
-    // The items of a pair have no keys.
-    let is_pair = members.first().is_some_and(|(start, _)| start.is_empty());
+    let is_pair = are_pair(members);
     let [open, close] = if is_pair { *b"[]" } else { *b"{}" };
     writer.out.push(open);
     for (index, (start, node)) in members.iter().enumerate() {
@@ -351,18 +363,20 @@ fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result
             writer.out.push(b',');
         }
         writer.out.extend_from_slice(start);
-        node.write(writer)?;
+        node.write(!is_pair, writer)?;
     }
     writer.out.push(close);
     Ok(())
 }
 
 impl Node {
-    fn write(&self, writer: &mut Writer<'_>) -> Result<(), RowFault> {
+    fn write(&self, is_member: bool, writer: &mut Writer<'_>) -> Result<(), RowFault> {
         let level = |writer: &Writer<'_>| writer.leaves[self.leaves.start].next_definition();
         let found = level(writer).ok_or_else(inconsistent)?;
         if found < self.definition {
-            writer.write_absent(self.leaves.clone(), b"null");
+            writer.take_absent(self.leaves.clone());
+            let write = if is_member { write_filled } else { write_null };
+            write(writer.out);
             return Ok(());
         }
         match &self.kind {
@@ -372,14 +386,18 @@ impl Node {
                 check_row_length(writer.out, writer.longest)
             }
             NodeKind::Struct(members) => write_members(members, writer),
-            NodeKind::List { definition, .. } if found < *definition => {
-                writer.write_absent(self.leaves.clone(), b"[]");
-                Ok(())
-            }
-            NodeKind::List { repetition, item, .. } => {
-                writer.out.push(b'[');
+            NodeKind::List { definition, repetition, item } => {
+                match &item.kind {
+                    NodeKind::Struct(members) if are_pair(members) => open_map(writer.out),
+                    _ => writer.out.push(b'['),
+                }
+                if found < *definition {
+                    writer.take_absent(self.leaves.clone());
+                    writer.out.push(b']');
+                    return Ok(());
+                }
                 loop {
-                    item.write(writer)?;
+                    item.write(false, writer)?;
                     check_row_length(writer.out, writer.longest)?;
                     if writer.leaves[self.leaves.start].next_repetition() < *repetition {
                         break;
@@ -428,20 +446,12 @@ impl Kind {
             Column::Double(typed) => write_float(*typed.values.get(index).ok_or_else(missing)?, out),
             Column::Bytes(typed) => {
                 let value = typed.values.get(index).ok_or_else(missing)?;
-                if self != Self::Text {
+                if !matches!(self, Self::Text | Self::Json) {
                     self.write_bytes(value.data(), out);
                     return Ok(());
                 }
-                match simdutf8::compat::from_utf8(value.data()) {
-                    Ok(text) => write_string(text, out),
-                    Err(error) => {
-                        let (at, byte) = (error.valid_up_to(), value.data()[error.valid_up_to()]);
-                        let name = leaf.name();
-                        let reason = format!(
-                            "expected UTF-8 in the column {name:?}, found byte 0x{byte:02x} at byte {at} of a value"
-                        );
-                        return Err((AfterError::Readable, reason));
-                    }
+                if let Err(fault) = write_text(value.data(), self == Self::Json, out) {
+                    return Err((AfterError::Readable, fault.describe(&leaf.name())));
                 }
             }
             Column::FixedBytes(typed) => {
@@ -477,7 +487,7 @@ impl Kind {
                 }
                 out.push(b'"');
             }
-            (Self::Null, _) => out.extend_from_slice(b"null"),
+            (Self::Null, _) => write_unknown(out),
             _ => write_bytes(value, out),
         }
     }

@@ -46,6 +46,35 @@ def encode(folder):
     return of
 
 
+@pytest.mark.parametrize("name", ["bos", "eos"])
+def test_nothing_is_put_around_conversations(tmp_path, folder, name):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"prompt": [{"role": "user", "content": "a"}], "text": "b"}) + "\n")
+    for value in (True, "<|im_start|>", 3):
+        messages = set()
+        for make in (
+            lambda **ends: gm.PromptDataset(path, tokenizer=folder, prompt=CHAT, batch_size=1, **ends),
+            lambda **ends: gm.PromptDataset(
+                path, tokenizer=folder, prompt={"a": gm.Text("text"), "b": CHAT}, batch_size=1, **ends
+            ),
+            lambda **ends: gm.PackedDataset(path, tokenizer=folder, sample=gm.Chat("prompt"), **ends),
+        ):
+            with pytest.raises(
+                gm.ArgumentError, match=f"{name}={value!r}: the chat template writes the tokens"
+            ) as error:
+                make(**{name: value})
+            messages.add(str(error.value))
+        assert len(messages) == 1
+        with pytest.raises(gm.ArgumentError, match=f"source 'a': {name}={value!r}: the chat template writes"):
+            gm.PromptDataset(
+                gm.Mixture({"a": gm.Source(path, weight=1)}),
+                tokenizer=folder,
+                prompt=CHAT,
+                batch_size=1,
+                **{name: value},
+            )
+
+
 def make_records(count):
     return [
         {

@@ -261,6 +261,74 @@ def test_share_gpt_is_the_same_conversation(tmp_path, folder):
     assert_same_batches(theirs, ours)
 
 
+CALLING = (
+    "{% for m in messages %}{{ '<|im_start|>' + m.role + '\n' + m.content }}{% for call in m.tool_calls or [] %}"
+    "{{ call.function | tojson }}{% endfor %}{{ '<|im_end|>\n' }}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|im_start|>assistant\n' }}{% endif %}"
+)
+TURNS = [
+    {"from": "human", "value": "2+2?"},
+    {"from": "function_call", "value": '{"name": "add", "arguments": {"a": 2, "b": 2}}', "train": False},
+    {"from": "observation", "value": '{"sum": 4}'},
+    {"from": "gpt", "value": "It is 4."},
+]
+
+
+@pytest.mark.parametrize("nested", [False, True])
+@pytest.mark.parametrize("form", ["lines", "parquet"])
+@pytest.mark.parametrize("shape", ["sharegpt", "chatml"])
+def test_share_gpt_has_calls_and_a_system_prompt(tmp_path, folder, form, shape, nested):
+    call = {"type": "function", "function": {"name": "add", "arguments": {"a": 2, "b": 2}}}
+    messages = [
+        {"role": "system", "content": "You add."},
+        {"role": "user", "content": "2+2?"},
+        {"role": "assistant", "content": "", "tool_calls": [call], "train": False},
+        {"role": "tool", "content": '{"sum": 4}'},
+        {"role": "assistant", "content": "It is 4."},
+    ]
+    expected = rows(
+        write(tmp_path / "a.jsonl", [{"messages": messages}]), folder, gm.Chat(template=CALLING), sequence_length=256
+    )
+    write_records = {"lines": write, "parquet": parquet}[form]
+    record = {"conversations": TURNS, "system": "You add."}
+    path = write_records(tmp_path / "b", [{"data": record} if nested else record])
+    field = "data.conversations" if nested else "conversations"
+    sample = gm.Chat(field, template=CALLING, format=shape)
+    assert_same_batches(rows(path, folder, sample, sequence_length=256), expected)
+    if shape == "chatml" and nested:  # the list and the system prompt are in one object
+        assert_same_batches(
+            rows(path, folder, gm.Chat("data", template=CALLING, format=shape), sequence_length=256), expected
+        )
+    # Of other formats it is a key like any other, and without one there is none.
+    for other in (
+        {"conversations": TURNS},
+        {"conversations": TURNS, "system": None},
+        {"conversations": TURNS, "system": ""},
+    ):
+        path = write(tmp_path / "c.jsonl", [other])
+        found = rows(path, folder, gm.Chat("conversations", template=CALLING, format=shape), sequence_length=256)
+        own = write(tmp_path / "d.jsonl", [{"messages": messages[1:], "system": "You add."}])
+        assert_same_batches(found, rows(own, folder, gm.Chat(template=CALLING), sequence_length=256))
+
+
+@pytest.mark.parametrize(
+    ("change", "reason"),
+    [
+        ({"conversations": [*TURNS, {"from": "narrator", "value": "a"}]}, 'found "narrator" in message 4'),
+        ({"conversations": [{"from": "function_call", "value": "add(2, 2)"}]}, "expected a call such as"),
+        ({"conversations": [{"from": "system", "value": "No."}, *TURNS]}, 'another one under the key "system" than in'),
+        ({"system": ["You add."]}, 'expected a string under the key "system", found a list'),
+        ({"conversations": [{"role": "user", "content": "a"}]}, "messages with role and content are of format"),
+    ],
+)
+def test_what_share_gpt_does_not_say_is_a_bad_record(tmp_path, folder, change, reason):
+    good = {"conversations": TURNS, "system": "You add."}
+    path = write(tmp_path / "a.jsonl", [good, good | change])
+    with pytest.raises(gm.ShardError) as raised:
+        rows(path, folder, gm.Chat("conversations", template=CALLING, format="sharegpt"), sequence_length=256)
+    assert (raised.value.record, reason in str(raised.value)) == (1, True), raised.value
+
+
 def test_tools_come_from_the_record_or_are_fixed(tmp_path, folder):
     template = "{{ tools | tojson if tools else 'none' }}" + CHATML
     tools = [{"type": "function", "function": {"name": "ant"}}]

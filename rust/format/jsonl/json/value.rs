@@ -4,12 +4,15 @@ use std::borrow::Cow;
 
 use super::sink::Append;
 use super::{Fault, Scanner};
-use crate::format::Step;
+use crate::format::{Plain, Step};
 
 /// The wanted values of a record and its sidecars.
+#[derive(Clone, Copy)]
 pub struct Values<'a> {
     record: Line<'a>,
     sidecars: &'a [Line<'a>],
+    /// Whether the record is a row, whose JSON has marks.
+    has_marks: bool,
 }
 
 /// A validated line, and where the wanted values are in it.
@@ -60,7 +63,12 @@ impl Content<'_> {
 impl<'a> Values<'a> {
     /// The values of a record without sidecars.
     pub(in crate::format) fn of(record: Line<'a>) -> Self {
-        Self { record, sidecars: &[] }
+        Self { record, sidecars: &[], has_marks: false }
+    }
+
+    /// The same of a row, if `has_marks`.
+    pub(in crate::format) fn with_marks(self, has_marks: bool) -> Self {
+        Self { has_marks, ..self }
     }
 
     /// The first `own` of them together with those of sidecars, whose paths are numbered after these.
@@ -71,7 +79,7 @@ impl<'a> Values<'a> {
     {
         let Line { line, offsets } = self.record;
         let offsets = offsets.get(..own).unwrap_or(offsets);
-        Values { record: Line { line, offsets }, sidecars }
+        Values { record: Line { line, offsets }, sidecars, ..*self }
     }
 
     /// The value of the path with this index in the projection.
@@ -84,6 +92,13 @@ impl<'a> Values<'a> {
         }
         let at = line.offsets[path]?;
         Some(Value { line: line.line, at })
+    }
+
+    /// One of them as templates take it, with or without the keys that structs fill in with null. The error says what was
+    /// expected and found.
+    pub fn plain(&self, value: Value<'a>, keeps_filled: bool) -> Result<Plain<'a>, String> {
+        let json = value.json();
+        if self.has_marks { Plain::of_row(json, keeps_filled) } else { Ok(Plain::new(json)) }
     }
 }
 
