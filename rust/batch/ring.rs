@@ -341,6 +341,17 @@ impl<R> Consumer<R> {
         (0..self.ring.slots.len()).take_while(|&ahead| self.ring.is_full(self.step + ahead as u64)).count()
     }
 
+    /// Whether the reports of all lanes of the next slot are such; `None` until it is full.
+    pub fn all_next(&self, is_such: impl Fn(&R) -> bool) -> Option<bool> {
+        let is_full = self.ring.is_full(self.step);
+        is_full.then(|| {
+            self.ring.slot(self.step).reports.iter().all(|cell| {
+                // SAFETY: the slot is full, so no lane accesses its report before this consumer stores `taken`.
+                cell.with(|cell| unsafe { (*cell).as_ref() }.is_some_and(&is_such))
+            })
+        })
+    }
+
     /// Parks until the next slot is full, at most for `timeout`. Returns whether it is.
     pub fn wait(&self, timeout: Duration) -> bool {
         if self.ring.is_full(self.step) {

@@ -160,6 +160,8 @@ pub struct Document {
     pub text_bytes: usize,
     /// Number of its ids.
     pub tokens: usize,
+    /// Number of further ids, which truncation has dropped.
+    pub dropped: usize,
     /// The records left out between the previous document (possibly of the previous block) and this one.
     pub left_out_before: LeftOut,
 }

@@ -164,8 +164,7 @@ impl Cursor {
         if self.delivered | self.window_hash > 0 && spec.window().is_none() {
             return wrong("it is inside a window, and this stream has none".into());
         }
-        let StreamSpec { packing, sequence_length, .. } = *spec;
-        if self.offset > 0 && !packing.can_pause_at(self.offset, sequence_length) {
+        if self.offset > 0 && !spec.can_pause_at(self.offset) {
             return wrong(format!("it is at token {} of a document, where no row ends", self.offset));
         }
         Ok(())

@@ -10,16 +10,15 @@
 //! With `max_segments`, padding also closes a row whose last allowed segment has ended. The next
 //! document then begins the next row, rather than being cut to a few tokens that fit by chance.
 
-use super::Written;
 use super::step::StepWriter;
 use super::tokens::TokenSlice;
 
-/// Writes as much of a document as the row holds.
-pub(super) fn write(step: &mut StepWriter, rest: &TokenSlice, max_segments: Option<usize>) -> Written {
+/// Writes as much of a document as the row holds, and returns how many tokens that is.
+pub(super) fn write(step: &mut StepWriter, rest: &TokenSlice, max_segments: Option<usize>) -> usize {
     let tokens = rest.len().min(step.free());
-    step.write(rest, 0..tokens, true);
+    step.write(rest, tokens);
     if max_segments == Some(step.segments()) && !step.row_is_full() {
         step.close_row();
     }
-    Written { tokens, dropped: 0 }
+    tokens
 }

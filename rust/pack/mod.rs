@@ -10,9 +10,9 @@
 //! closed. `step` knows at which index of which row the next token is written, `rows` what each field holds of it.
 //!
 //! Data flows from the queue to the step, as [`TokenSlice`](tokens::TokenSlice)s of a document. The queue knows nothing
-//! of rows but these numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how many of those
-//! were dropped, and how much padding and how many trained tokens a row has when
-//! [`count_row`](queue::DocumentQueue::count_row) ends it.
+//! of rows but these numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how much padding and
+//! how many trained tokens a row has when [`count_row`](queue::DocumentQueue::count_row) ends it, and how many tokens one
+//! had that is [left out](queue::DocumentQueue::leave_out_row) because nothing of it is trained on: it is filled again.
 
 mod best_fit;
 mod concat;
@@ -28,6 +28,7 @@ mod step;
 #[cfg(test)]
 pub mod tests;
 pub mod tokens;
+pub mod trained;
 mod window;
 
 use std::sync::Arc;
@@ -39,8 +40,8 @@ use crate::pack::pixels::{PixelFault, PixelTask, PlacedImage, Undecodable};
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
 use crate::prepare::image_text::of_sample;
-use crate::spec::Packing;
 use crate::spec::mixture::{Mixture, RowNumber, Turn};
+use crate::spec::{Packing, UntrainedRows};
 
 use step::StepWriter;
 
@@ -55,15 +56,6 @@ pub enum Pause {
     Pixels,
     /// The lane failed: nothing more will follow.
     Stopped,
-}
-
-/// How many of a document's next tokens were used.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-struct Written {
-    /// Tokens written into a row.
-    tokens: usize,
-    /// Tokens that were dropped.
-    dropped: usize,
 }
 
 /// A lane's packer, which holds the lane's end of the ring.
@@ -243,15 +235,12 @@ impl Packer {
         }
         let spec = &self.mixture.sources[source].stream;
         let written = match spec.packing {
-            Packing::Concat => Ok(concat::write(&mut self.step, &next.rest, spec.max_segments)),
-            Packing::BestFit { .. } => Ok(best_fit::write(&mut self.step, &next)),
-            Packing::Pad(truncation) => pad::write(&mut self.step, &next.rest, truncation),
+            Packing::Concat => concat::write(&mut self.step, &next.rest, spec.max_segments),
+            Packing::BestFit { .. } => best_fit::write(&mut self.step, &next),
+            Packing::Pad => pad::write(&mut self.step, &next.rest),
         };
-        match written {
-            Ok(Written { tokens, dropped }) => queue.advance(tokens, dropped),
-            Err(error) => self.fail(error.into(), documents),
-        }
-        if self.phase == Phase::Fill(source) && self.step.row_is_full() {
+        queue.advance(written);
+        if self.step.row_is_full() {
             self.phase = Phase::Settle(source);
         }
         None
@@ -275,7 +264,17 @@ impl Packer {
                 }
             }
         }
-        queue.count_row(self.step.end_row(), self.mixture.unit());
+        let spec = &self.mixture.sources[source].stream;
+        if self.step.has_label() || spec.untrained_rows == UntrainedRows::Deliver {
+            queue.count_row(self.step.end_row(), self.mixture.unit());
+        } else if !spec.leaves_out_rows() {
+            let error = self.step.untrained();
+            self.stop(error, documents);
+            return None;
+        } else if let Err(error) = queue.leave_out_row(self.step.take_back_row()) {
+            self.stop(error, documents);
+            return None;
+        }
         self.phase = Phase::Choose;
         None
     }

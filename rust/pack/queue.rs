@@ -30,8 +30,10 @@ pub struct DocumentQueue {
     /// Quarantined records that were not yet counted, and those that were counted but not yet reported.
     quarantined: QuarantineLog,
     counted: QuarantineLog,
-    /// Documents whose last token is in the current row.
+    /// Documents whose last token is in the current row, or in one before it that was left out.
     row_documents: u64,
+    /// The epoch in which the first of the rows that were left out in succession ends.
+    left_out_since: Option<u64>,
     /// The number of filtered records that were not yet counted.
     filtered: u64,
     /// The last epoch known to have a token before the cursor.
@@ -93,6 +95,7 @@ impl DocumentQueue {
             quarantined: QuarantineLog::default(),
             counted: QuarantineLog::default(),
             row_documents: 0,
+            left_out_since: None,
             filtered: 0,
             token_epoch: (!cursor.window.begins_epoch() && cursor.tokenless == 0)
                 .then_some(cursor.window.epoch),
@@ -127,6 +130,7 @@ impl DocumentQueue {
 
     /// Counts a row that its tokens are in.
     pub fn count_row(&mut self, row: RowCounts, unit: Unit) {
+        self.left_out_since = None;
         let totals = &mut self.cursor.totals;
         totals.padding += row.padding as u64;
         totals.trained += row.trained as u64;
@@ -138,6 +142,24 @@ impl DocumentQueue {
             Unit::Tokens => (self.spec.sequence_length - row.padding) as u64,
             Unit::Samples => documents,
         };
+    }
+
+    /// Counts a row of so many tokens that is not delivered. An error if a lane without end has left out all rows of an
+    /// epoch.
+    pub fn leave_out_row(&mut self, tokens: usize) -> Result<()> {
+        self.cursor.totals.tokens -= tokens as u64;
+        self.cursor.totals.dropped += tokens as u64;
+        let epoch = self.cursor.window.epoch;
+        let since = *self.left_out_since.get_or_insert(epoch);
+        if self.spec.epochs.is_some() || epoch <= since + 1 {
+            return Ok(());
+        }
+        Err(Error::Argument(format!(
+            "lane {} has no row with a token to train on in epoch {}: with epochs=None each lane needs one in every epoch, or \
+             it would loop forever. Raise sequence_length=, or look at what is trained on with gristmill inspect",
+            self.lane,
+            since + 1
+        )))
     }
 
     /// Begins a stage of the mixture.
@@ -198,13 +220,11 @@ impl DocumentQueue {
         }
     }
 
-    /// Moves past the next `written` tokens that [`peek`](Self::peek) returned, and past `dropped` more that are not
-    /// delivered at all.
-    pub fn advance(&mut self, written: usize, dropped: usize) {
+    /// Moves past the next `written` tokens that [`peek`](Self::peek) returned.
+    pub fn advance(&mut self, written: usize) {
         let Some(part) = self.window.part() else { return };
         let document = *self.window.document(&part);
         self.cursor.totals.tokens += written as u64;
-        self.cursor.totals.dropped += dropped as u64;
         self.mark_inside();
         if self.is_placed() {
             if part.to == document.tokens {
@@ -215,7 +235,7 @@ impl DocumentQueue {
             self.window.advance();
             return;
         }
-        self.cursor.offset += (written + dropped) as u64;
+        self.cursor.offset += written as u64;
         if self.cursor.offset == document.tokens as u64 {
             self.finish_document(&document);
             self.row_documents += 1;
@@ -306,6 +326,7 @@ impl DocumentQueue {
     fn count_document(&mut self, document: &Document) {
         self.cursor.totals.documents += 1;
         self.cursor.totals.text_bytes += document.text_bytes as u64;
+        self.cursor.totals.dropped += document.dropped as u64;
     }
 
     fn count_left_out(&mut self, count: LeftOut) {

@@ -7,10 +7,12 @@ use super::pixels::{FileOfShard, PixelPart, PixelTask, PlacedImage};
 use super::queue::RowCounts;
 use super::rows::{self, Segment};
 use super::tokens::{Token, TokenSlice};
+use super::trained::has_label;
 use crate::batch::ring::{LaneWriter, LentPart};
 use crate::batch::schema::Content;
-use crate::error::ShardError;
+use crate::error::Error;
 use crate::image::ImageRows;
+use crate::lane::block::Document;
 use crate::pack::report::Report;
 use crate::spec::mixture::Mixture;
 use crate::spec::{Packing, StreamSpec};
@@ -35,6 +37,10 @@ pub(super) struct StepWriter {
     padding: usize,
     /// Tokens of the row that a mask selects.
     trained: usize,
+    /// Whether the row has a label that is trained on.
+    has_label: bool,
+    /// The row's first document, and which of its tokens is the first one.
+    opening: Option<(Document, usize)>,
     images: StepImages,
 }
 
@@ -80,6 +86,8 @@ impl StepWriter {
             boundary: None,
             padding: 0,
             trained: 0,
+            has_label: false,
+            opening: None,
         }
     }
 
@@ -121,14 +129,37 @@ impl StepWriter {
         self.segments
     }
 
-    /// An error in the document of some tokens.
-    pub(super) fn error(&self, tokens: &TokenSlice, reason: String) -> ShardError {
-        tokens.document.position.error(&self.spec().shards[tokens.document.shard as usize], reason)
-    }
-
     /// Begins a row of a source with the next segment.
     pub(super) fn begin_source(&mut self, source: usize) {
         self.source = source;
+    }
+
+    /// Whether some label of the row, which is full, is trained on.
+    pub(super) fn has_label(&self) -> bool {
+        self.has_label
+    }
+
+    /// An error in the row, which is full and trains nothing, with the position of its first document.
+    pub(super) fn untrained(&self) -> Error {
+        let Some((document, first)) = self.opening else { unreachable!("a full row has tokens") };
+        let spec = self.spec();
+        let (tokens, length) = (spec.sequence_length - self.padding, spec.sequence_length);
+        let reason = format!(
+            "expected a token to train on in each row, found none among the {tokens} tokens of the one that begins with token \
+             {first} of this document; raise sequence_length={length}, cut long documents with truncation=\"right\" or \"left\", \
+             or leave out such rows: with on_untrained=\"drop\", or in a run that continues with on_error=\"quarantine\""
+        );
+        document.position.error(&spec.shards[document.shard as usize], reason).into()
+    }
+
+    /// Takes back the row, which is full, so that it is filled again. Returns how many tokens it had.
+    pub(super) fn take_back_row(&mut self) -> usize {
+        let tokens = self.filled - std::mem::take(&mut self.padding);
+        self.filled = 0;
+        self.trained = 0;
+        self.begin_segments();
+        self.images.take_back_row(self.row);
+        tokens
     }
 
     /// Ends a row, which is full, when its last target is known. Returns the counts of the row.
@@ -198,21 +229,22 @@ impl StepWriter {
         self.pad(range.start);
     }
 
-    /// Writes a part of a document's remaining tokens as the next segment, in the next row if this one is full.
-    /// `continues` says whether the document goes on in a later row with the token after them.
-    pub(super) fn write(&mut self, rest: &TokenSlice, part: Range<usize>, continues: bool) {
+    /// Writes the first `count` of a document's remaining tokens as the next segment, in the next row if this one is full.
+    /// After a cut inside of them the segment's positions continue, its text does not.
+    pub(super) fn write(&mut self, rest: &TokenSlice, count: usize) {
         if self.row_is_full() {
             self.begin_row();
         }
         self.segments += 1;
         self.segment_start = self.filled;
-        let next = if continues { rest.get(part.end) } else { None };
-        self.write_slice(rest.part(part), rest.offset == 0, next);
-    }
-
-    /// Writes more tokens of the same document after a cut: the segment's positions continue, its text does not.
-    pub(super) fn write_after_cut(&mut self, rest: &TokenSlice, part: Range<usize>) {
-        self.write_slice(rest.part(part), false, None);
+        let cut = self.spec().cut(rest.document).and_then(|cut| cut.checked_sub(rest.offset));
+        match cut {
+            Some(cut @ 1..) if cut < count => {
+                self.write_slice(rest, 0..cut);
+                self.write_slice(rest, cut..count);
+            }
+            _ => self.write_slice(rest, 0..count),
+        }
     }
 
     /// Whether the last token written ended a document and has the next token as its target.
@@ -227,6 +259,7 @@ impl StepWriter {
             self.boundary = None;
             let mut row = self.writer.row(self.row);
             rows::write_boundary_target(&mut row, index, self.segments as i32, token);
+            self.has_label |= token.trained;
         }
     }
 
@@ -238,12 +271,12 @@ impl StepWriter {
     /// Fills the rows that are left of the lane's last step with padding. Returns whether the lane had already ended, so that it holds
     /// nothing else.
     pub(super) fn close(&mut self) -> bool {
-        let is_empty = self.row == 0 && self.filled == 0;
-        let first_unused = if is_empty { 0 } else { self.row + 1 };
+        // None of the row that comes next, if the last one was taken back.
+        let first_unused = self.row + usize::from(self.filled > 0);
         for row in first_unused..self.writer.rows() {
             rows::clear(&mut self.writer.row(row));
         }
-        is_empty
+        first_unused == 0
     }
 
     /// Publishes the step with the lane's report, and begins the next one.
@@ -251,9 +284,7 @@ impl StepWriter {
         self.writer.publish(report);
         self.row = 0;
         self.filled = 0;
-        self.segments = 0;
-        self.slices = 0;
-        self.boundary = None;
+        self.begin_segments();
         self.images.parts.clear();
         self.images.pixels = PixelState::Collected;
     }
@@ -262,9 +293,16 @@ impl StepWriter {
         if self.row_is_full() {
             self.row += 1;
             self.filled = 0;
-            self.segments = 0;
-            self.slices = 0;
+            self.begin_segments();
         }
+    }
+
+    fn begin_segments(&mut self) {
+        self.segments = 0;
+        self.slices = 0;
+        self.boundary = None;
+        self.has_label = false;
+        self.opening = None;
     }
 
     /// Fills the row with padding up to an index.
@@ -276,7 +314,16 @@ impl StepWriter {
         }
     }
 
-    fn write_slice(&mut self, tokens: TokenSlice, opens: bool, next: Option<Token>) {
+    /// Writes a part of a document's remaining tokens, inside of which nothing is cut.
+    fn write_slice(&mut self, rest: &TokenSlice, part: Range<usize>) {
+        let (start, end) = (rest.offset + part.start, rest.offset + part.end);
+        let cut = self.spec().cut(rest.document);
+        let next = rest.get(part.end).filter(|_| cut != Some(end));
+        let mut tokens = rest.part(part);
+        if cut.is_some_and(|cut| cut <= start) {
+            tokens.offset += rest.document.dropped;
+        }
+        let opens = start == 0 || cut == Some(start);
         let segment = Segment {
             tokens,
             next,
@@ -294,10 +341,13 @@ impl StepWriter {
         if !tokens.images.is_empty() {
             self.add_images(&tokens, trained);
         }
+        self.opening.get_or_insert_with(|| (*tokens.document, tokens.offset));
+        let next = next.is_some_and(|next| next.trained);
+        self.has_label |= tokens.trained.is_none_or(|mask| has_label(self.spec().layout, mask, next));
         self.slices += 1;
         self.filled += tokens.len();
         self.trained += trained;
-        self.boundary = if next.is_none() { Some(self.filled - 1) } else { None };
+        self.boundary = (end == tokens.document.tokens).then(|| self.filled - 1);
     }
 
     /// Adds the images of a document whose tokens are written next to those of the row.
@@ -331,7 +381,7 @@ impl StepWriter {
             Packing::Concat => true,
             // Nothing is trained together with the row's last document after it.
             Packing::BestFit { .. } => !self.row_is_full(),
-            Packing::Pad(_) => false,
+            Packing::Pad => false,
         };
         self.boundary.filter(|_| self.spec().boundary_targets && has_target)
     }
@@ -346,6 +396,11 @@ impl StepWriter {
 }
 
 impl StepImages {
+    fn take_back_row(&mut self, row: usize) {
+        self.parts.retain(|part| part.row != row);
+        (self.images, self.patches, self.tokens) = (0, 0, 0);
+    }
+
     /// Ends a row, of which the pixels behind its images are zeros.
     fn end_row(&mut self, row: usize) {
         let Some((_, length)) = self.field else { return };

@@ -23,7 +23,7 @@ use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::{Encoded, samples_of};
 use crate::prepare::{Prepare, Prepared};
 use crate::spec::sidecars::Sidecars;
-use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows};
 use crate::store::Shard;
 
 /// The shards of one lane, in a folder that lives as long as this.
@@ -64,7 +64,8 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         eos: None,
         sequence_length: 8,
         packing: Packing::Concat,
-        drops_overlong: false,
+        truncation: Truncation::Split,
+        untrained_rows: UntrainedRows::Deliver,
         alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,
@@ -193,7 +194,7 @@ fn drive(
         starts_row = !placed || ends_row;
         quarantined.extend(documents.take_quarantined());
         delivered.last_mut().unwrap().quarantined = quarantined.len();
-        documents.advance(count, 0);
+        documents.advance(count);
     }
     quarantined.extend(documents.take_quarantined());
     Trace { delivered, quarantined, error, end: documents.cursor() }
@@ -493,7 +494,7 @@ fn shard(records: &[Record], letter: &mut u8) -> (String, Vec<String>) {
 fn packing() -> impl Strategy<Value = Packing> {
     prop_oneof![
         Just(Packing::Concat),
-        Just(Packing::Pad(Truncation::Split)),
+        Just(Packing::Pad),
         (1usize..8).prop_map(|window| Packing::BestFit { window }),
     ]
 }

@@ -61,8 +61,8 @@ impl Window {
         let has_tokens = parts.iter().any(|part| part.to > 0);
         let all = blocks.iter().flat_map(|block| &block.documents);
         let hash = hash(all.flat_map(
-            |&Document { position: RecordPosition { shard, record, .. }, tokens, .. }| {
-                [shard, record, tokens as u64]
+            |&Document { position: RecordPosition { shard, record, .. }, tokens, dropped, .. }| {
+                [shard, record, (tokens + dropped) as u64]
             },
         ));
         let mut without_tokens = Totals::default();

@@ -293,9 +293,13 @@ impl Pipeline {
         Ok(Some(Batch { lease, row: None }))
     }
 
-    /// Whether the next step will have rows of these lanes that are not all padding.
-    pub fn more(&self) -> bool {
-        self.more
+    /// Whether the next step will have rows of these lanes that are not all padding. Where rows may be left out, that is known
+    /// once the next step is there: waits for at most `timeout`, and `None` says that it is not known yet.
+    pub fn more(&self, timeout: Duration) -> Option<bool> {
+        match &self.phase {
+            Phase::Running(running) if self.more && self.mixture.leaves_out_rows() => running.more(timeout),
+            _ => Some(self.more),
+        }
     }
 
     /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
@@ -536,6 +540,14 @@ impl Running {
         };
         self.workers.slot_taken(self.consumer.open_until());
         Ok(Some(OpenStep::new(Arc::new(PooledBatch::new(buffer, Arc::clone(pool))), reports)))
+    }
+
+    /// Whether the step that is taken next is not the end, once it is full. A panic of a worker comes in its place.
+    fn more(&self, timeout: Duration) -> Option<bool> {
+        if !self.consumer.wait(timeout) {
+            return self.workers.bug().map(|_| true);
+        }
+        self.consumer.all_next(|report| matches!(report.rows, Rows::Padding)).map(|is_end| !is_end)
     }
 }
 

@@ -10,12 +10,13 @@ use crate::format::{AfterError, Position, RawRecord};
 use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
+use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, of_sample};
 use crate::prepare::sidecars::Joined;
 use crate::prepare::{Prepare, Prepared, trained_tokens};
 use crate::random::hash;
-use crate::spec::{OnError, StreamSpec};
+use crate::spec::{OnError, StreamSpec, Truncation, UntrainedRows};
 
 /// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
 /// engine, they are encoded by one thread at a time.
@@ -119,17 +120,101 @@ impl BlockEncoder {
         let compared = compared.inspect_err(|_| ids.truncate(before))?;
         ids.extend(self.spec.eos);
         let document = Document { tokens: ids.len() - before, ..document };
-        let mut encoded = Encoded::Document(document);
-        if self.spec.drops_overlong && document.tokens > self.spec.sequence_length {
-            encoded = Encoded::Filtered;
-        } else if self.spec.prepare.has_mask() {
-            encoded = self.mask(prepared, document, before, ids);
-        }
-        if !matches!(encoded, Encoded::Document(_)) {
+        let encoded = self.finish(prepared, document, before, ids);
+        if !matches!(encoded, Ok(Encoded::Document(_))) {
             ids.truncate(before);
             ids.trained.truncate(before);
         }
-        Ok((encoded, compared))
+        Ok((encoded?, compared))
+    }
+
+    /// Appends the mask of a document whose ids begin at `before`, if it has one, and cuts what is longer than a row.
+    fn finish(
+        &self,
+        prepared: &Prepared,
+        mut document: Document,
+        before: usize,
+        ids: &mut IdBuffer,
+    ) -> Result<Encoded> {
+        let StreamSpec { sequence_length, truncation, ref prepare, .. } = *self.spec;
+        let is_overlong = document.tokens > sequence_length;
+        if is_overlong && truncation == Truncation::Drop {
+            return Ok(Encoded::Filtered);
+        }
+        let has_mask = prepare.has_mask();
+        if has_mask && let Err(reason) = self.mask(prepared, before, ids) {
+            return Ok(Encoded::Bad(self.located(&document, reason)));
+        }
+        if is_overlong {
+            match truncation {
+                Truncation::Split | Truncation::Drop => {}
+                Truncation::Error => {
+                    let reason = too_long(document.tokens, sequence_length);
+                    return Err(self.located(&document, reason).into());
+                }
+                Truncation::Right | Truncation::Left | Truncation::Middle => {
+                    document.dropped = document.tokens - sequence_length;
+                    document.tokens = sequence_length;
+                    let cut = before + self.spec.kept_before_cut();
+                    let dropped = cut..cut + document.dropped;
+                    ids.drain(dropped.clone());
+                    if has_mask {
+                        ids.trained.drain(dropped);
+                    }
+                }
+            }
+        }
+        Ok(if has_mask { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
+    }
+
+    /// What a document becomes, by which of its tokens are trained on.
+    fn judge(&self, document: Document, mask: &[bool]) -> Encoded {
+        let StreamSpec { sequence_length, untrained_rows, ref prepare, .. } = *self.spec;
+        let mut untrained = None;
+        let mut is_untrained = untrained_rows != UntrainedRows::Deliver || !mask.contains(&true);
+        for (part, is_trained) in trained::parts(&self.spec, &document, mask) {
+            is_untrained &= !is_trained;
+            untrained = untrained.or((!is_trained).then_some(part));
+        }
+        let Document { tokens, dropped, .. } = document;
+        if is_untrained {
+            if prepare.drops_untrained() {
+                return Encoded::Filtered;
+            }
+            let left = if dropped > 0 {
+                format!(" that truncation leaves of {}", tokens + dropped)
+            } else {
+                String::new()
+            };
+            let found = if mask.contains(&true) {
+                "only ones without a token before them in their row"
+            } else {
+                "none"
+            };
+            let reason = format!(
+                "expected a token to train on, found {found} among the {tokens} tokens{left}; set on_untrained=\"drop\" to leave \
+                 out such records"
+            );
+            return Encoded::Bad(self.located(&document, reason));
+        }
+        match untrained {
+            Some(part) if untrained_rows == UntrainedRows::Error => {
+                let Range { start, end } = part;
+                let reason = format!(
+                    "expected a token to train on in each of the parts of sequence_length={sequence_length} tokens that this document of \
+                     {tokens} is cut into, found none among the tokens {start} to {}; raise sequence_length=, cut long documents \
+                     with truncation=\"right\" or \"left\", or set on_untrained=\"drop\" to leave out rows that train nothing",
+                    end - 1
+                );
+                Encoded::Bad(self.located(&document, reason))
+            }
+            _ => Encoded::Document(document),
+        }
+    }
+
+    /// An error of a document.
+    fn located(&self, document: &Document, reason: String) -> ShardError {
+        document.position.error(&self.spec.shards[document.shard as usize], reason)
     }
 
     /// As [`encode_document`](Self::encode_document), of a sample with images.
@@ -161,14 +246,11 @@ impl BlockEncoder {
         document: Document,
         ids: &mut IdBuffer,
     ) -> Encoded {
-        let StreamSpec { bos, eos, sequence_length, drops_overlong, ref prepare, .. } = *self.spec;
-        let Document { position, shard, .. } = document;
-        let bad = |reason| Encoded::Bad(position.error(&self.spec.shards[shard as usize], reason));
-        let starts = match caught(|| Ok(self.encoder.token_starts(&prepared.text, text_ids)?)) {
+        let StreamSpec { bos, eos, sequence_length, truncation, ref prepare, .. } = *self.spec;
+        let bad = |reason| Encoded::Bad(self.located(&document, reason));
+        let starts = match self.token_starts(&prepared.text, text_ids) {
             Ok(starts) => starts,
-            Err(error) => {
-                return bad(format!("the mask of trained tokens cannot be derived: {error}"));
-            }
+            Err(reason) => return bad(reason),
         };
         let (start, first_image) = (ids.len(), ids.images.len());
         let mut images = std::mem::take(&mut ids.images);
@@ -188,42 +270,27 @@ impl BlockEncoder {
         let of_sample = &ids.images[first_image..];
         let document = Document { tokens: ids.len() - start, images: of_sample.len() as u32, ..document };
         if let Some(misfit) = samples.misfit(document.tokens, of_sample, sequence_length) {
-            return if drops_overlong { Encoded::Filtered } else { bad(misfit) };
+            return if truncation == Truncation::Drop { Encoded::Filtered } else { bad(misfit) };
         }
-        let mask = &ids.trained[start..];
-        if mask.contains(&true) {
-            Encoded::Document(document)
-        } else if prepare.drops_untrained() {
-            Encoded::Filtered
-        } else {
-            bad(untrained(mask.len(), ""))
-        }
+        self.judge(document, &ids.trained[start..])
     }
 
-    /// Appends which of a document's tokens, which begin at `before`, are trained on.
-    fn mask(&self, prepared: &Prepared, document: Document, before: usize, ids: &mut IdBuffer) -> Encoded {
-        let StreamSpec { bos, eos, packing, sequence_length, ref prepare, .. } = *self.spec;
-        let Document { position, shard, .. } = document;
-        let bad = |reason| Encoded::Bad(position.error(&self.spec.shards[shard as usize], reason));
+    /// Appends which of a document's tokens, which begin at `before`, are trained on. The error is a message about the
+    /// record.
+    fn mask(&self, prepared: &Prepared, before: usize, ids: &mut IdBuffer) -> Result<(), String> {
+        let StreamSpec { bos, eos, ref prepare, .. } = *self.spec;
         let text_ids = before + usize::from(bos.is_some())..ids.len() - usize::from(eos.is_some());
-        let starts = match caught(|| Ok(self.encoder.token_starts(&prepared.text, &ids[text_ids])?)) {
-            Ok(starts) => starts,
-            Err(error) => {
-                return bad(format!("the mask of trained tokens cannot be derived: {error}"));
-            }
-        };
+        let starts = self.token_starts(&prepared.text, &ids[text_ids])?;
         ids.trained.extend(bos.map(|_| false));
         ids.trained.extend(trained_tokens(&prepared.trained, &starts));
         ids.trained.extend(eos.map(|_| prepare.trains_eos()));
-        let mask = &ids.trained[before..];
-        if packing.kept(document.tokens, sequence_length).into_iter().flatten().any(|token| mask[token]) {
-            return Encoded::Document(document);
-        }
-        if prepare.drops_untrained() {
-            return Encoded::Filtered;
-        }
-        let cut = if mask.contains(&true) { " that truncation leaves" } else { "" };
-        bad(untrained(mask.len(), cut))
+        Ok(())
+    }
+
+    /// Where in a text its tokens begin. The error is a message about the record.
+    fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>, String> {
+        caught(|| Ok(self.encoder.token_starts(text, ids)?))
+            .map_err(|error| format!("the mask of trained tokens cannot be derived: {error}"))
     }
 
     /// Appends the ids of the parts of a document, and says whether all were compared with the reference's.
@@ -300,10 +367,11 @@ impl BlockEncoder {
     }
 }
 
-fn untrained(tokens: usize, cut: &str) -> String {
+fn too_long(found: usize, length: usize) -> String {
     format!(
-        "expected a token to train on, found none among the {tokens} tokens{cut}; set on_untrained=\"drop\" to leave out such \
-         records"
+        "expected a document of at most sequence_length={length} tokens, BOS and EOS included, as \
+         truncation=\"error\" demands, found one of {found}; raise sequence_length=, cut it with truncation=\"right\", \
+         \"left\" or \"middle\", or keep all of it with \"split\""
     )
 }
 

@@ -4,15 +4,15 @@ use crate::error::Error;
 use crate::spec::mixture::{OnExhausted, Unit};
 use crate::spec::{Layout, OnError, Packing, Truncation};
 
-/// Creates the value of `packing=` from the window of `best_fit` and the truncation of `pad`.
-type MakePacking = fn(usize, Truncation) -> Packing;
+/// Creates the value of `packing=` from the window of `best_fit`.
+type MakePacking = fn(usize) -> Packing;
 /// Creates the value of `on_error=` from `max_error_rate`.
 type MakeOnError = fn(f64) -> OnError;
 
 pub const PACKINGS: [(&str, MakePacking); 3] = [
-    ("concat", |_, _| Packing::Concat),
-    ("best_fit", |window, _| Packing::BestFit { window }),
-    ("pad", |_, truncation| Packing::Pad(truncation)),
+    ("concat", |_| Packing::Concat),
+    ("best_fit", |window| Packing::BestFit { window }),
+    ("pad", |_| Packing::Pad),
 ];
 pub const TRUNCATIONS: [(&str, Truncation); 6] = [
     ("right", Truncation::Right),

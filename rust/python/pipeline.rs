@@ -42,8 +42,6 @@ pub struct Taken {
     number: u64,
     /// Whole steps up to here.
     step: u64,
-    /// Whether the next step will have rows of these lanes that are not all padding.
-    more: bool,
 }
 
 const NOBODY: u64 = 0;
@@ -115,10 +113,10 @@ impl Pipeline {
     /// Takes the next batch or row. It is not part of the state until it is delivered.
     fn take(&self, py: Python<'_>) -> PyResult<Taken> {
         loop {
-            let (delivery, number, step, more) = self.with(py, |pipeline| {
+            let (delivery, number, step) = self.with(py, |pipeline| {
                 pipeline.deliver(self.delivered());
                 let delivery = pipeline.next(signals::CHECK);
-                (delivery, pipeline.number(), pipeline.taken().step, pipeline.more())
+                (delivery, pipeline.number(), pipeline.taken().step)
             })?;
             let arrays = match delivery? {
                 Delivery::Batch(batch) => Some(self.arrays(py, batch)?.unbind()),
@@ -130,7 +128,17 @@ impl Pipeline {
                     continue;
                 }
             };
-            return Ok(Taken { arrays, number, step, more });
+            return Ok(Taken { arrays, number, step });
+        }
+    }
+
+    /// Whether the step after the last batch taken will have rows of these lanes that are not all padding.
+    fn has_more(&self, py: Python<'_>) -> PyResult<bool> {
+        loop {
+            if let Some(more) = self.with(py, |pipeline| pipeline.more(signals::CHECK))? {
+                return Ok(more);
+            }
+            py.check_signals()?;
         }
     }
 
@@ -140,7 +148,7 @@ impl Pipeline {
             self.with(py, |pipeline| (pipeline.padding(), pipeline.number(), pipeline.taken().step))?;
         let Some(batch) = batch? else { return Ok(None) };
         let arrays = Some(self.arrays(py, batch)?.unbind());
-        Ok(Some(Taken { arrays, number, step, more: false }))
+        Ok(Some(Taken { arrays, number, step }))
     }
 
     /// The batches up to this number have reached the caller. An attribute, because the interpreter looks for signals

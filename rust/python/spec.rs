@@ -16,7 +16,9 @@ use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
 use crate::spec::mixture::{Mixing, Mixture, Stage, Unit};
-use crate::spec::{Alignment, HostSpec, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, mixture};
+use crate::spec::{
+    Alignment, HostSpec, Packing, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, UntrainedRows, mixture,
+};
 use crate::store::{Places, Shard};
 
 /// Where shards are.
@@ -49,6 +51,7 @@ pub struct Spec {
     running: Running,
     stream_name: String,
     rows_per_lane: usize,
+    delivers_untrained: bool,
     mixing: Option<MixingPlan>,
 }
 
@@ -114,7 +117,7 @@ struct Rows {
     batch_size: Option<usize>,
     packing: String,
     fit_window: usize,
-    truncation: String,
+    truncation: Option<String>,
     max_segments: Option<usize>,
     layout: String,
     boundary_targets: bool,
@@ -183,10 +186,22 @@ impl Spec {
     }
 
     fn stream(self) -> Result<StreamSpec, Error> {
-        let Self { source: Source { input, faults }, tokenizing, rows, order, rows_per_lane, .. } = self;
+        let Self {
+            source: Source { input, faults },
+            tokenizing,
+            rows,
+            order,
+            rows_per_lane,
+            delivers_untrained,
+            ..
+        } = self;
         let layout = choices::find("layout", &rows.layout, &LAYOUTS)?;
-        let truncation = choices::find("truncation", &rows.truncation, &TRUNCATIONS)?;
-        let make_packing = choices::find("packing", &rows.packing, &PACKINGS)?;
+        let packing = choices::find("packing", &rows.packing, &PACKINGS)?(rows.fit_window);
+        let truncation = match &rows.truncation {
+            Some(name) => choices::find("truncation", name, &TRUNCATIONS)?,
+            None if packing == Packing::Pad => Truncation::Right,
+            None => Truncation::Split,
+        };
         let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
         let e_tags = input.e_tags.into_iter().chain(std::iter::repeat(None));
         let shards =
@@ -211,6 +226,11 @@ impl Spec {
             Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
             Some(Sample::Masked(plan)) => plan.plan(paths, columns, rows.sequence_length)?,
         };
+        let untrained_rows = match &prepare {
+            _ if delivers_untrained || !prepare.has_mask() => UntrainedRows::Deliver,
+            _ if prepare.drops_untrained() => UntrainedRows::Drop,
+            _ => UntrainedRows::Error,
+        };
         Ok(StreamSpec {
             shards,
             plan: Plan::new(sizes, order.lanes, order.seed),
@@ -229,8 +249,9 @@ impl Spec {
             bos: tokenizing.bos,
             eos: tokenizing.eos,
             sequence_length: rows.sequence_length,
-            drops_overlong: truncation == Truncation::Drop,
-            packing: make_packing(rows.fit_window, truncation),
+            packing,
+            truncation,
+            untrained_rows,
             alignment: Alignment::Left,
             max_segments: rows.max_segments,
             layout,

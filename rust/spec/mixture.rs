@@ -140,6 +140,11 @@ impl Mixture {
         self.sources.iter().any(|source| source.stream.prepare.has_mask())
     }
 
+    /// Whether rows of some source may be left out because they train nothing.
+    pub fn leaves_out_rows(&self) -> bool {
+        self.sources.iter().any(|source| source.stream.leaves_out_rows())
+    }
+
     /// What rows hold of images, if samples of some source have any. All such sources agree on it.
     pub fn image_rows(&self) -> Option<&ImageRows> {
         self.sources.iter().find_map(|source| source.stream.prepare.image_rows())

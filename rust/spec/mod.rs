@@ -9,6 +9,7 @@ use std::sync::Arc;
 
 use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
+use crate::lane::block::Document;
 use crate::prepare::Prepare;
 use crate::store::Shard;
 use rows::Rows;
@@ -46,35 +47,10 @@ pub enum Packing {
         window: usize,
     },
     /// One to a row.
-    Pad(Truncation),
+    Pad,
 }
 
-impl Packing {
-    /// Whether a row may end after `offset` tokens of a document that continues in the next row.
-    pub fn can_pause_at(self, offset: u64, sequence_length: usize) -> bool {
-        match self {
-            Self::Concat => true,
-            Self::Pad(Truncation::Split) => offset.is_multiple_of(sequence_length as u64),
-            Self::BestFit { .. } | Self::Pad(_) => false,
-        }
-    }
-
-    /// The tokens of a document of so many that get into rows: two ranges.
-    pub fn kept(self, tokens: usize, sequence_length: usize) -> [Range<usize>; 2] {
-        let (kept, none) = (tokens.min(sequence_length), 0..0);
-        match self {
-            Self::Concat | Self::BestFit { .. } | Self::Pad(Truncation::Split) => [0..tokens, none],
-            Self::Pad(Truncation::Left) => [tokens - kept..tokens, none],
-            Self::Pad(Truncation::Middle) if kept < tokens => {
-                // The left half is the smaller one, as in veRL: empty in a row of one token.
-                [0..kept / 2, tokens - (kept - kept / 2)..tokens]
-            }
-            Self::Pad(_) => [0..kept, none],
-        }
-    }
-}
-
-/// The part that `pad` keeps of a document longer than a row.
+/// The part that is kept of a document longer than a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Truncation {
     /// Its start.
@@ -87,8 +63,20 @@ pub enum Truncation {
     Error,
     /// All of it, in as many rows as it needs.
     Split,
-    /// Nothing: see [`StreamSpec::drops_overlong`].
+    /// Nothing: it is left out.
     Drop,
+}
+
+/// The fate of a row that trains nothing, by its layout's labels.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum UntrainedRows {
+    /// It is delivered. Rows of samples without a mask are trained on.
+    Deliver,
+    /// It is left out, and its tokens are dropped.
+    Drop,
+    /// It is an error: a document of which it is known beforehand is a bad record; else it stops the run, or is left out
+    /// where bad records are quarantined.
+    Error,
 }
 
 /// The side of a row on which its tokens are, if they do not fill it.
@@ -125,6 +113,17 @@ pub enum Layout {
     Varlen,
 }
 
+impl Layout {
+    /// Whether the label of a row's last token is the one that follows it in the next row: targets are shifted, and the
+    /// labels of other layouts belong to the tokens themselves.
+    pub fn has_targets(self) -> bool {
+        match self {
+            Self::MaxText | Self::Varlen => true,
+            Self::Grain | Self::Hf => false,
+        }
+    }
+}
+
 /// The definition of one dataset's stream, the same on every host.
 pub struct StreamSpec {
     /// What is dealt to lanes: the shards of the manifest, the large ones in pieces.
@@ -153,8 +152,10 @@ pub struct StreamSpec {
     pub sequence_length: usize,
     /// How documents become rows.
     pub packing: Packing,
-    /// Whether a sample longer than a row is left out.
-    pub drops_overlong: bool,
+    /// The part that is kept of a document longer than a row.
+    pub truncation: Truncation,
+    /// The fate of rows that train nothing.
+    pub untrained_rows: UntrainedRows,
     /// The side of its row on which a document is, if it does not fill it.
     pub alignment: Alignment,
     /// The most segments in a row.
@@ -173,10 +174,47 @@ impl StreamSpec {
         self.shards.iter().chain(self.sidecars.files()).any(Shard::is_remote)
     }
 
+    /// How many tokens of a document are before those that truncation has dropped, if it has dropped any.
+    pub fn cut(&self, document: &Document) -> Option<usize> {
+        (document.dropped > 0).then(|| self.kept_before_cut())
+    }
+
+    /// How many tokens of a document longer than a row are kept before those that are dropped.
+    pub fn kept_before_cut(&self) -> usize {
+        match self.truncation {
+            Truncation::Left => 0,
+            // The left half is the smaller one, as in veRL: empty in a row of one token.
+            Truncation::Middle => self.sequence_length / 2,
+            Truncation::Right | Truncation::Error | Truncation::Split | Truncation::Drop => {
+                self.sequence_length
+            }
+        }
+    }
+
+    /// Whether a row may end after `offset` tokens of a document that continues in the next row.
+    pub fn can_pause_at(&self, offset: u64) -> bool {
+        match self.packing {
+            Packing::Concat => true,
+            Packing::BestFit { .. } => false,
+            Packing::Pad => {
+                self.truncation == Truncation::Split && offset.is_multiple_of(self.sequence_length as u64)
+            }
+        }
+    }
+
+    /// Whether a row may be left out because it trains nothing.
+    pub fn leaves_out_rows(&self) -> bool {
+        match self.untrained_rows {
+            UntrainedRows::Deliver => false,
+            UntrainedRows::Drop => true,
+            UntrainedRows::Error => self.on_error != OnError::Raise,
+        }
+    }
+
     /// The most segments that a row can have.
     pub fn most_segments(&self) -> usize {
         match self.packing {
-            Packing::Pad(_) => 1,
+            Packing::Pad => 1,
             Packing::Concat | Packing::BestFit { .. } => self.max_segments.unwrap_or(self.sequence_length),
         }
     }
@@ -189,7 +227,7 @@ impl StreamSpec {
         match (self.shuffle, self.packing) {
             (Some(shuffle), _) => Some(shuffle.window),
             (None, Packing::BestFit { window }) => Some(window),
-            (None, Packing::Concat | Packing::Pad(_)) => None,
+            (None, Packing::Concat | Packing::Pad) => None,
         }
     }
 }

@@ -26,7 +26,8 @@ class Model:
     sequence_length: int
     packing: str = "concat"
     fit_window: int = 1024
-    truncation: str = "right"
+    # None: "right" in `pad`, else "split".
+    truncation: str | None = None
     max_segments: int | None = None
     layout: str = "maxtext"
     boundary_targets: bool = False
@@ -39,11 +40,15 @@ class Model:
     manifest: Sequence[str] = ()
     # Ids and mask of a record that becomes another sample than its text; None: it is left out.
     sample: Callable[[dict[str, Any]], tuple[Sequence[int], Sequence[bool]] | None] | None = None
+    # "drop" or "error", with bad records left out; None: samples have no masks.
+    on_untrained: str | None = None
     totals: dict[str, int] = field(default_factory=dict)
 
     def __post_init__(self) -> None:
         if self.layout == "varlen" and self.max_segments is None:
             self.max_segments = min(max(16, self.sequence_length // 16), self.sequence_length)
+        if self.truncation is None:
+            self.truncation = "right" if self.packing == "pad" else "split"
 
     def batches(self, plans: Sequence[Sequence[Sequence[str]]], rows_per_lane: int) -> list[dict[str, np.ndarray]]:
         """All batches of all lanes: `plans[epoch][lane]` are the shards that a lane reads in an epoch."""
@@ -75,10 +80,11 @@ class Model:
         for shard, path in enumerate(paths):
             for record, value in self._records(path):
                 document = self._encode(value)
-                if document is None:
+                if document is None or not self._takes(document):
                     continue
                 document.origin = (path, record)
                 self.totals["documents"] += 1
+                self.totals["dropped"] += len(document) - len(document.kept)
                 window.append(document)
                 size += document.text_bytes
                 if len(window) == most or size >= WINDOW_BYTES:
@@ -108,6 +114,35 @@ class Model:
         document.text_bytes = len(text.encode())
         return document
 
+    def _takes(self, document: "Document") -> bool:
+        """Cuts a document, and says whether it is left out as overlong, untrained or bad."""
+        length, offsets = self.sequence_length, list(range(len(document)))
+        if len(document) > length and self.truncation != "split":
+            if self.truncation == "drop":
+                return False
+            left = {"right": length, "left": 0, "middle": length // 2}[self.truncation]
+            document.cut = offsets[:left] + offsets[len(document) - (length - left) :]
+        if self.on_untrained is None:
+            return True
+        # Which rows `concat` makes is not known yet.
+        size = len(document) if self.packing == "concat" and length > 1 else length
+        parts = [document.kept[at : at + size] for at in range(0, len(document.kept), max(size, 1))]
+        trained = [any(self._learnt(document, part)) for part in parts]
+        return any(trained) and (self.on_untrained == "drop" or all(trained))
+
+    def _learnt(self, document: "Document", offsets: Sequence[int]) -> Iterator[bool]:
+        """For each label of a row of some tokens of a document, whether it is trained on."""
+        is_shifted = self.layout in ("maxtext", "varlen")
+        if self._has_boundaries:
+            yield document.trained[offsets[0]]
+        for before in offsets if is_shifted else offsets[:-1]:
+            if before + 1 in document.kept:
+                yield document.trained[before + 1]
+
+    @property
+    def _has_boundaries(self) -> bool:
+        return self.boundary_targets and self.layout == "maxtext" and self.packing != "pad"
+
     def _ordered(self, window: list["Document"], key: tuple[int, ...]) -> list["Document"]:
         if self.seed is None:
             return window
@@ -130,7 +165,7 @@ class Model:
     def _concat(self, documents: Iterable["Document"]) -> Iterator[list["Segment"]]:
         row: list[Segment] = []
         for ids in documents:
-            rest = list(range(len(ids)))
+            rest = list(ids.kept)
             while rest:
                 free = self.sequence_length - filled(row)
                 if free == 0 or len(row) == self.max_segments:
@@ -145,9 +180,9 @@ class Model:
         length = self.sequence_length
         rows, rests = [], []
         for number, ids in enumerate(window):
-            whole = len(ids) - len(ids) % length
-            rows += [[(number, Segment(ids, list(range(at, at + length))))] for at in range(0, whole, length)]
-            rests.append((number, Segment(ids, list(range(whole, len(ids))))))
+            whole = len(ids.kept) - len(ids.kept) % length
+            rows += [[(number, Segment(ids, ids.kept[at : at + length]))] for at in range(0, whole, length)]
+            rests.append((number, Segment(ids, ids.kept[whole:])))
         for number, segment in sorted(rests, key=lambda rest: -len(rest[1].offsets)):
             fits = [
                 row
@@ -163,27 +198,33 @@ class Model:
         return [[segment for _, segment in row] for row in in_rows]
 
     def _pad(self, ids: "Document") -> list[list["Segment"]]:
-        length, offsets = self.sequence_length, list(range(len(ids)))
-        if self.truncation == "split":
-            return [[Segment(ids, offsets[at : at + length])] for at in range(0, len(ids), length)]
-        if not ids:
-            return []
-        if len(ids) <= length:
-            return [[Segment(ids, offsets)]]
-        left = {"right": length, "left": 0, "middle": length // 2}[self.truncation]
-        kept = offsets[:left] + offsets[len(ids) - (length - left) :]
-        self.totals["dropped"] += len(ids) - length
-        return [[Segment(ids, kept, is_cut=True)]]
+        length = self.sequence_length
+        return [[Segment(ids, ids.kept[at : at + length])] for at in range(0, len(ids.kept), length)]
 
     # Arrays
 
     def _arrays(self, rows: list[list["Segment"]]) -> list[dict[str, list[int]]]:
         openings = [row[0] for row in rows[1:]] + [None]
-        for row in rows:
+        found = []
+        for row, following in zip(rows, openings, strict=False):
+            arrays = self._row(row, following)
+            if self.on_untrained and not self._trains(row, arrays):
+                self.totals["dropped"] += filled(row)
+                continue
             self.totals["tokens"] += filled(row)
             self.totals["trained"] += sum(segment.ids.trained[at] for segment in row for at in segment.offsets)
             self.totals["padding"] += self.sequence_length - filled(row)
-        return [self._row(row, following) for row, following in zip(rows, openings, strict=False)]
+            found.append(arrays)
+        return found
+
+    def _trains(self, row: list["Segment"], arrays: dict[str, list[Any]]) -> bool:
+        """Whether a trainer finds a label in the arrays of a row."""
+        if self.layout == "grain":
+            pairs = ((s, p) for s in row for p in range(1, len(s.offsets)) if s.follows(p))
+            return any(segment.ids.trained[segment.offsets[position]] for segment, position in pairs)
+        if self.layout == "hf":  # the model compares each with the prediction at the token before it
+            return any(label != -100 for label in arrays["labels"][1:])
+        return any(arrays["targets_segmentation" if self.layout == "maxtext" else "targets_loss_mask"])
 
     def _row(self, row: list["Segment"], following: "Segment | None") -> dict[str, list[Any]]:
         arrays = self._layout(row, following)
@@ -204,19 +245,18 @@ class Model:
         ids, segments, positions, targets, learnt, labels, trained = [], [], [], [], [], [], []
         for number, segment in enumerate(row):
             after = row[number + 1] if number + 1 < len(row) else following if self.packing == "concat" else None
-            has_boundary = self.boundary_targets and self.layout == "maxtext" and self.packing != "pad"
-            boundary = has_boundary and after is not None
+            boundary = self._has_boundaries and after is not None
             for position, offset in enumerate(segment.offsets):
                 ids.append(segment.ids[offset])
                 segments.append(number + 1)
                 positions.append(position)
                 trained.append(int(segment.ids.trained[offset]))
                 target = segment.target(position)
-                if target is None and offset + 1 == len(segment.ids) and boundary:
+                if target is None and offset == segment.ids.kept[-1] and boundary:
                     target = (after.ids, after.offsets[0])
                 targets.append(0 if target is None else target[0][target[1]])
                 learnt.append(0 if target is None or not target[0].trained[target[1]] else number + 1)
-                continues = segment.follows(position) if position else number == 0 and offset > 0 and not segment.is_cut
+                continues = segment.follows(position) if position else number == 0 and offset - 1 in segment.ids.kept
                 labels.append(segment.ids[offset] if continues and segment.ids.trained[offset] else -100)
         pad = [0] * (self.sequence_length - len(ids))
         if self.layout == "grain":
@@ -257,26 +297,29 @@ class Document(list[int]):
     trained: list[bool]
     origin: tuple[str, int]
     text_bytes: int = 0
+    # The offsets of the tokens that truncation has kept.
+    cut: list[int] | None = None
+
+    @property
+    def kept(self) -> list[int]:
+        """The offsets of the tokens that are packed."""
+        return list(range(len(self))) if self.cut is None else self.cut
 
 
 class Segment(NamedTuple):
-    """The tokens of a document that a row holds, and whether truncation drops the others."""
+    """The tokens of a document that a row holds."""
 
     ids: Document
     offsets: list[int]
-    is_cut: bool = False
 
     def follows(self, position: int) -> bool:
         """Whether the token before this one in the segment is also the one before it in the document."""
         return self.offsets[position - 1] + 1 == self.offsets[position]
 
     def target(self, position: int) -> tuple[Document, int] | None:
-        """The token after it in its document, and where it is there, if it is in the row or in the next one."""
+        """The token after it in its document, and where it is there, if that is packed."""
         after = self.offsets[position] + 1
-        is_last = position + 1 == len(self.offsets)
-        if after == len(self.ids) or (self.is_cut and (is_last or self.offsets[position + 1] != after)):
-            return None
-        return self.ids, after
+        return (self.ids, after) if after in self.ids.kept else None
 
 
 def filled(segments: Iterable[Segment]) -> int:

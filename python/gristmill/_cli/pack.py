@@ -142,6 +142,10 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
         return
     if (job.value("packing"), job.value("layout")) != ("concat", "maxtext"):
         raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
+    if job.value("truncation") == "middle":
+        raise click.UsageError(
+            "--format megatron writes documents without marks of what is cut inside: it takes no --truncation middle"
+        )
     if job.value("boundary_targets") or job.value("max_segments") or fields:
         raise click.UsageError(
             "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"

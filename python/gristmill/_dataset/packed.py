@@ -119,9 +119,10 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
       fit_window: documents that `best_fit` places together, fewer if they hold 16 MiB of text. With a `seed`,
         at most `shuffle_window`.
-      truncation: the part that `pad` keeps of a document longer than a row, BOS and EOS included: `"right"` its start,
-        `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in several rows;
-        `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`, also in `best_fit`.
+      truncation: the part that is kept of a document longer than a row, BOS and EOS included, before it is packed:
+        `"right"` its start, `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in
+        several rows; `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`. None:
+        `"right"` in `pad`, else `"split"`.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number, but of `varlen` one
         for 16 tokens and at least 16: rows are those of other layouts with that number.
       layout: `"maxtext"`, `"grain"`, `"hf"` or `"varlen"`, see above.
@@ -198,7 +199,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         batch_size: int | None = None,
         packing: Literal["concat", "best_fit", "pad"] = "concat",
         fit_window: int = 1024,
-        truncation: Literal["right", "left", "middle", "error", "split", "drop"] = "right",
+        truncation: Literal["right", "left", "middle", "error", "split", "drop"] | None = None,
         max_segments: int | None = None,
         layout: Literal["maxtext", "grain", "hf", "varlen"] = "maxtext",
         boundary_targets: bool = False,

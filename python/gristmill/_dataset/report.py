@@ -37,7 +37,7 @@ class Reporter:
         self._due: float | None = None
         self._is_reporting = False
         self._process = self._process_id()
-        self._has_warned_of_truncation = False
+        self._has_warned_of_dropped = False
         self._quarantined = 0
         self._undecodable = 0
         self._exhausted: dict[str, int] = {}
@@ -109,12 +109,13 @@ class Reporter:
                 all_lanes = counted(len(stream.spec.running.own_lanes), "lane")
                 _LOG.warning(_EXHAUSTED[mixing.on_exhausted], name, lanes, all_lanes)
             self._exhausted[name] = lanes
-        if stats["dropped_tokens"] and not self._has_warned_of_truncation:
-            self._has_warned_of_truncation = True
+        if stats["dropped_tokens"] and not self._has_warned_of_dropped:
+            self._has_warned_of_dropped = True
             dropped = stats["dropped_tokens"]
             share = 100 * dropped / (dropped + stats["tokens"])
-            tokens = counted(dropped, "token")
-            _LOG.warning("truncation has dropped %s so far, %.1f %% of all: see truncation=", tokens, share)
+            tokens = counted(dropped, "token is", "tokens are")
+            cause = "by truncation=, or with rows that train nothing"
+            _LOG.warning("%s dropped so far, %.1f %% of all, %s", tokens, share, cause)
         if self._has_ended and stats["filtered"] and not stats["documents"]:
             records = counted(stats["filtered"], "record")
             _LOG.warning("no document is left, and %s filtered: see gristmill inspect SHARDS --keep=...", records)

@@ -167,7 +167,7 @@ def holds(found: dict[str, Any], sequence_length: int) -> str:
 
 def of_the_source(found: dict[str, Any]) -> str:
     """The fate of the shards' records, in words."""
-    dropped = f"{counted(found['dropped_tokens'], 'token')} dropped by truncation"
+    dropped = f"{counted(found['dropped_tokens'], 'token')} dropped"
     quarantined = f"{counted(found['quarantined'], 'record')} quarantined"
     if filtered := found["filtered"]:
         quarantined = f"{filtered:,} filtered, {quarantined}"

@@ -2,12 +2,13 @@
 
 import itertools
 from collections.abc import Iterable, Mapping
+from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._dataset.packed import PackedDataset
+from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat
 from gristmill._shards import stores
@@ -55,7 +56,7 @@ def inspect(
         prefetch=1,
         threads=1,
     )
-    iterator = iter(dataset)
+    iterator = iter(with_spec(dataset, replace(spec_of(dataset), delivers_untrained=True)))
     try:
         by_record = itertools.groupby(iterator, key=lambda row: int(row["provenance"][0, 1]))
         found = [_conversation(encoder, record, rows) for record, rows in itertools.islice(by_record, records)]

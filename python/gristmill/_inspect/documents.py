@@ -132,6 +132,7 @@ def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
         rows=rows,
         order=replace(spec.order, lanes=1, seed=None, epochs=1),
         mixing=None,
+        delivers_untrained=True,
     )
     return alone.with_running(
         own_lanes=[0], shard_index=0, shard_count=1, provenance=1, source_arrays=False, prefetch=1, threads=1

@@ -156,7 +156,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
             return batch, False
         self._ahead = self._take_ready()
         if self._agreement:
-            self._agreement.vote(batch.step, batch.more, lambda: self._stream.position(batch.number)["lanes"])
+            more = not self._ahead.is_padding if self._ahead else self._stream.core.has_more()
+            self._agreement.vote(batch.step, more, lambda: self._stream.position(batch.number)["lanes"])
         return batch, True
 
     def set_state(self, state: State) -> None:
@@ -222,11 +223,11 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         """Takes this process's rows of the next step, and begins to move them to its devices."""
         taken = self._stream.core.take()
         if taken.arrays is not None:
-            return _Batch(self._move(taken.arrays), taken.number, taken.step, taken.more)
+            return _Batch(self._move(taken.arrays), taken.number, taken.step)
         padding = self._stream.core.padding()
         if padding is None or padding.arrays is None:
             raise GristmillError("internal error: padding requested before the end of the stream")
-        return _Batch(self._move(padding.arrays), padding.number, padding.step, more=False, is_padding=True)
+        return _Batch(self._move(padding.arrays), padding.number, padding.step, is_padding=True)
 
     def _move(self, element: Element) -> GlobalBatch:
         """Begins to move this process's rows to its devices."""
@@ -249,12 +250,10 @@ class _Batch:
       arrays: its arrays.
       number: its number, for the core.
       step: whole steps up to here.
-      more: whether the next step has rows of this process that are not all padding.
       is_padding: whether this process has no rows in this step. The end comes before it, with the number before.
     """
 
     arrays: GlobalBatch
     number: int
     step: int
-    more: bool
     is_padding: bool = False

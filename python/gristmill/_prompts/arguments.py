@@ -22,15 +22,6 @@ from gristmill._util import checks
 _LARGEST = 2**63 - 1
 
 
-@dataclasses.dataclass(frozen=True)
-class _OptionalChoice(Choice):
-    """One of some words, or None."""
-
-    def check(self, name: str, value: Any) -> Any:
-        """See `Kind`."""
-        return None if value is None else super().check(name, value)
-
-
 def _columns(name: str, columns: Any) -> "bool | tuple[str, ...]":
     expected = "True, False or a list of names"
     if isinstance(columns, (bool, np.bool_)):
@@ -60,7 +51,7 @@ _ROWS = {
         Integer(1, LARGEST_LENGTH), 1024, "Most tokens of a prompt, and elements of a row.", absent=REQUIRED
     ),
     "overlong": _argument(Choice(OVERLONG), "drop", "What becomes of longer ones: left out, cut on a side, an error."),
-    "padding": _argument(_OptionalChoice(("left", "right")), None, "Side of padding.", none="the layout's own"),
+    "padding": _argument(Choice(("left", "right"), or_none=True), None, "Side of padding.", none="the layout's own"),
     "pad": _argument(Other(), None, "Token or id of padding.", none="0 in `maxtext`, else the tokenizer's own"),
     "columns": _argument(Other(_columns), True, "Columns that batches carry.", defines_stream=False),
     "raw_prompt": _argument(

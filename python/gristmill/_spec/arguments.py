@@ -280,11 +280,13 @@ class Rows:
     fit_window: int = _argument(
         Integer(1, _LARGEST_WINDOW), 1024, "Documents that are placed together.", needs={"packing": ("best_fit",)}
     )
-    truncation: str = _argument(
-        Choice(_core.TRUNCATIONS),
-        "right",
-        "Where `pad` cuts a document longer than a row; `drop` leaves it out, also in `best_fit`.",
-        needs={"packing": ("pad", "best_fit")},
+    # Checked: None, too, if it is what None stands for.
+    truncation: str | None = _argument(
+        Choice(_core.TRUNCATIONS, or_none=True),
+        None,
+        "The part that is packed of a document longer than a row; `split`: all, in several rows; `drop`: nothing.",
+        none="`right` in `pad`, else `split`",
+        see="packing.md#documents-longer-than-a-row",
     )
     max_segments: int | None = _argument(
         Integer(1, LARGEST_LENGTH, or_none=True),

@@ -80,17 +80,18 @@ class Boolean:
 
 @dataclass(frozen=True)
 class Choice:
-    """One of some words."""
+    """One of some words, or None where that is allowed."""
 
     words: Sequence[str]
+    or_none: bool = False
 
-    def check(self, name: str, value: Any) -> str:
+    def check(self, name: str, value: Any) -> str | None:
         """See `Kind`."""
-        return checks.choice(name, value, self.words)
+        return None if self.or_none and value is None else checks.choice(name, value, self.words)
 
-    def parse(self, text: str) -> str:
+    def parse(self, text: str) -> str | None:
         """See `Kind`."""
-        return text
+        return None if self.or_none and text == "None" else text
 
 
 @dataclass(frozen=True)

@@ -2,7 +2,6 @@
 
 import dataclasses
 import hashlib
-import logging
 import math
 from collections.abc import Mapping
 from dataclasses import dataclass, replace
@@ -32,8 +31,6 @@ if TYPE_CHECKING:
 
 Group = TypeVar("Group")
 
-_LOGGER = logging.getLogger("gristmill")
-
 # Many consumers count the elements of an array in 32 bits.
 _MOST_ELEMENTS = 2**31
 
@@ -60,6 +57,8 @@ class Spec:
     order: Order
     running: Running
     mixing: "Mixing | None" = None
+    # Also rows that train nothing are delivered, to be looked at.
+    delivers_untrained: bool = False
 
     @property
     def fingerprint(self) -> str:
@@ -270,11 +269,12 @@ def _take_text(values: dict[str, Any]) -> None:
 
 
 def _take_truncation(values: dict[str, Any]) -> None:
-    """Makes a truncation of `best_fit` that only `pad` has the default."""
-    truncation, default = values["truncation"], ARGUMENTS["truncation"].default
-    if values["packing"] == "best_fit" and truncation not in (default, "drop"):
-        _LOGGER.warning("truncation=%r has no effect with packing='best_fit', which knows only 'drop'", truncation)
-        values["truncation"] = default
+    """Makes a truncation None that is what None stands for, so that fingerprints leave it out."""
+    is_default = values["truncation"] == ("right" if values["packing"] == "pad" else "split")
+    # Samples with images are never cut: one that is too long is a bad record.
+    has_no_effect = isinstance(values["sample"], ImageText) and values["truncation"] in ("right", "error")
+    if is_default or (has_no_effect and values["packing"] == "best_fit"):
+        values["truncation"] = None
 
 
 def _take_max_segments(values: dict[str, Any]) -> None:
@@ -285,7 +285,7 @@ def _take_max_segments(values: dict[str, Any]) -> None:
     """
     if values["layout"] != "varlen":
         return
-    if values["packing"] == "pad" and values["truncation"] == "middle":
+    if values["truncation"] == "middle":
         raise ArgumentError(
             "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
             "use 'right', 'left' or 'split', or another layout="
@@ -317,7 +317,7 @@ def _check_images(values: Mapping[str, Any]) -> None:
     wrong: dict[str, str] = {}
     if values["packing"] == "concat":
         wrong["packing"] = "samples with images are never cut: use 'best_fit' or 'pad'"
-    elif values["truncation"] not in ("right", "error", "drop"):
+    elif values["truncation"] not in (None, "right", "error", "drop"):
         wrong["truncation"] = "samples with images are never cut: leave it out, or use 'drop'"
     elif values["boundary_targets"]:
         wrong["boundary_targets"] = "nothing is trained from one sample with images to the next; leave it out"
@@ -360,6 +360,5 @@ def _provenance_entries(values: Mapping[str, Any]) -> int:
         return checks.integer("provenance", provenance, 1, length, ", or True or False")
     if not provenance:
         return 0
-    if values["packing"] == "pad":
-        return 2 if values["truncation"] == "middle" else 1
-    return min(values["max_segments"] or _default_segments(length), length)
+    most: int = 1 if values["packing"] == "pad" else min(values["max_segments"] or _default_segments(length), length)
+    return most + 1 if values["truncation"] == "middle" else most

@@ -282,13 +282,15 @@ def test_resolved_config_reproduces_the_stream(folder, write, capsys, monkeypatc
     split_bytes = 400
     sample = { kind = "chat", train_on = "last", stop_tokens = [], date = 2026-11-26 }
     """
-    path = write(STREAM.replace('"model"', '"chatml"') + 'packing = "best_fit"\neos = "<|im_end|>"\n' + SOURCES + extra)
+    stream = STREAM.replace('"model"', '"chatml"')
+    path = write(stream + 'packing = "best_fit"\ntruncation = "left"\neos = "<|im_end|>"\n' + SOURCES + extra)
     for command in (["pack"], ["inspect"], ["bench"]):
         assert main.run([*command, str(path), "--print-config"]) == 0
         text = capsys.readouterr().out
         values = tomllib.loads(text)
         assert values["sources"]["web"]["shards"] == str(folder / "web/*.gz")
         assert (values["lanes"], values["sources"]["web"]["shuffle_window"]) == (2, 1024)
+        assert values["truncation"] == "left"
         monkeypatch.chdir(tmp_path_factory.mktemp("elsewhere"))
         other = write(text, "sub.toml").rename(tmp_path_factory.mktemp("other") / "resolved.toml")
         expected = gm.PackedDataset.from_file(path)

@@ -40,7 +40,6 @@ def test_errors_name_command_line_options(tmp_path, packing, capsys, options, sa
 # For each option: a value, arguments with which it has an effect, and arguments with which it has none.
 EFFECTIVE = {
     "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
-    "truncation": ("left", {"packing": "pad"}, {}),
     "max_segments": (2, {}, {"packing": "pad"}),
     "boundary_targets": (True, {}, {"layout": "hf"}),
     "shuffle_window": (2, {"seed": 1}, {}),
@@ -73,7 +72,7 @@ def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
     assert set(EFFECTIVE) == {name for name, argument in ARGUMENTS.items() if argument.needs}
     for options, needed in [
         # Also with the value that is the default.
-        (["--truncation", "right"], "--truncation has no effect without --packing pad or best_fit"),
+        (["--fit-window", 1024], "--fit-window has no effect without --packing best_fit"),
         (["--shuffle-window", 1024], "--shuffle-window has no effect without --seed"),
         (["--boundary-targets", "--layout", "hf"], "--boundary-targets has no effect without --layout maxtext"),
         (

@@ -35,6 +35,7 @@ PACKING = [
     [],
     ["--packing", "best_fit", "--seed", "3", "--layout", "grain", "--shuffle-window", "40"],
     ["--packing", "pad", "--layout", "hf", "--truncation", "split", "--epochs", "2"],
+    ["--packing", "best_fit", "--truncation", "middle"],
 ]
 
 
@@ -209,6 +210,15 @@ def test_megatron_files_hold_whole_documents(tmp_path, pack, texts, encoder, cap
     assert "begins with" in capsys.readouterr().out
 
 
+@pytest.mark.parametrize("truncation", ["right", "left"])
+def test_megatron_documents_are_cut(tmp_path, pack, texts, encoder, truncation):
+    pack(tmp_path, "--format", "megatron", "--rows-per-file", 60, "--truncation", truncation, "--sequence-length", 40)
+    prefixes = [path.with_suffix("") for path in tmp_path.glob("*.idx")]
+    found = sorted(document.tolist() for prefix in prefixes for document in read_as_megatron_does(prefix))
+    whole = ([*encoder.encode(text).tolist(), encoder.eos_id] for text in texts[:340])
+    assert found == sorted(ids[:40] if truncation == "right" else ids[-40:] for ids in whole)
+
+
 @pytest.mark.parametrize(("id_of_eos", "dtype"), [(65_499, np.uint16), (65_500, np.int32), (70_000, np.int32)])
 def test_megatron_dtype_fits_the_largest_id(tmp_path, pack, tokenizer_json, id_of_eos, dtype):
     definition = json.loads(tokenizer_json)
@@ -380,7 +390,10 @@ def test_pack_refuses_other_settings_folders_and_options(tmp_path, pack, packing
     assert [path.name for path in (tmp_path / "other").iterdir()] == ["thesis.txt"]
     with locked(tmp_path / "packed"):
         assert "another process is writing" in checked(capsys, *packing(tmp_path / "packed"))[1]
-    for options in (["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"]):
+    for options in (
+        ["--packing", "pad"], ["--layout", "hf"], ["--boundary-targets"], ["--max-segments", "2"],
+        ["--truncation", "middle"],
+    ):  # fmt: skip
         assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", *options))[0] == 2
     assert checked(capsys, *packing(tmp_path / "new", "--format", "megatron", "--field", "inputs"))[0] == 2
     assert checked(capsys, *packing(tmp_path / "new", "--field", "nothing"))[0] == 2
@@ -589,7 +602,7 @@ def test_dropped_tokens_are_counted_and_shown(tmp_path, tokenizer_file, capsys, 
         assert {name: found[name] for name in expected} == expected
         assert main.run(list(map(str, command))) == 0
         shown = capsys.readouterr().out
-        assert f"{stats['dropped_tokens']:,} tokens dropped by truncation" in shown
+        assert f"{stats['dropped_tokens']:,} tokens dropped" in shown
         assert f"{stats['tokens'] / (40 * 16):.1%} full" in shown
     # The first row is shown without its padding.
     first = np.load(tmp_path / "packed" / "part-00000.npy")[0]

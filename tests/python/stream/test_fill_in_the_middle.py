@@ -174,6 +174,26 @@ def test_stream_is_the_same_on_any_threads_hosts_and_after_restores(make, packin
     assert_same_batches(restored, whole[1:])
 
 
+@pytest.mark.parametrize("packing", ["concat", "best_fit"])
+@pytest.mark.parametrize("truncation", ["right", "left", "middle"])
+def test_documents_are_cut_in_their_new_order(make, packing, truncation):
+    """What is kept of a document is what `pad` keeps."""
+
+    def ids_of(**arguments):
+        found = {}
+        for batch in make(truncation=truncation, provenance=64, sequence_length=64, **arguments):
+            for row, entries in zip(batch["inputs"], batch["provenance"], strict=True):
+                at = 0
+                for shard, record, offset, length in entries.tolist():
+                    if length:
+                        found.setdefault((shard, record), {})[offset] = row[at : at + length].tolist()
+                    at += length
+        # Neighbouring parts are of one document that two rows hold.
+        return {place: [token for _, part in sorted(parts.items()) for token in part] for place, parts in found.items()}
+
+    assert ids_of(packing=packing) == ids_of(packing="pad")
+
+
 def test_rate_of_zero_is_plain_text_and_others_are_another_stream(make, folder, model):
     plain = gm.PackedDataset(
         str(folder / "*.gz"), tokenizer=str(model), text_field="raw_content", sequence_length=64, batch_size=8, lanes=2,

@@ -92,6 +92,7 @@ VARIANTS = [
     {},
     {"packing": "best_fit", "fit_window": 5},
     {"packing": "pad", "truncation": "split"},
+    {"packing": "concat", "truncation": "middle"},
     {"seed": 3, "shuffle_window": 4, "epochs": 2},
     {"batch_size": None, "lanes": 2},
 ]
@@ -202,7 +203,7 @@ ARGUMENTS = {
     "lanes": [None, 1, 2, 3, 4],
     "packing": ["concat", "best_fit", "pad"],
     "fit_window": [1, 5, 2**20],
-    "truncation": ["right", "left", "middle", "error", "split"],
+    "truncation": ["right", "left", "middle", "error", "split", None],
     "max_segments": [None, 1, 2],
     "layout": ["maxtext", "grain", "hf", "varlen"],
     "boundary_targets": [True, False],

@@ -434,7 +434,8 @@ def test_dropped_tokens_are_logged_once(tmp_path, encoder, caplog):
         list(gm.PackedDataset(shard, tokenizer=encoder, sequence_length=4, packing="pad", truncation="split"))
     (message,) = caplog.messages
     share = 100 * dropped / (dropped + 12)
-    assert message == f"truncation has dropped {dropped:,} tokens so far, {share:.1f} % of all: see truncation="
+    cause = "by truncation=, or with rows that train nothing"
+    assert message == f"{dropped:,} tokens are dropped so far, {share:.1f} % of all, {cause}"
 
 
 def test_log_of_an_unopened_shard_has_no_record(tmp_path, encoder, caplog):

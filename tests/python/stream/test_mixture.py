@@ -114,6 +114,8 @@ def weights_of(sources):
         {"boundary_targets": True},
         {"packing": "best_fit", "boundary_targets": True},
         {"packing": "pad", "truncation": "split"},
+        {"truncation": "right"},
+        {"packing": "best_fit", "truncation": "middle"},
         {"max_segments": 1},
     ],
 )

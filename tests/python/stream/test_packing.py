@@ -81,13 +81,12 @@ texts = st.one_of(
     st.lists(st.sampled_from(WORDS), min_size=20, max_size=60).map("".join),
     st.text(max_size=10).filter(lambda text: text.isprintable()),
 )
-packings = st.one_of(
-    st.just({"packing": "concat"}),
-    st.builds(lambda window: {"packing": "best_fit", "fit_window": window}, st.integers(1, 12)),
-    st.builds(
-        lambda cut: {"packing": "pad", "truncation": cut},
-        st.sampled_from(["right", "left", "middle", "split"]),
-    ),
+packings = st.fixed_dictionaries(
+    {
+        "packing": st.sampled_from(["concat", "best_fit", "pad"]),
+        "truncation": st.sampled_from([None, None, "right", "left", "middle", "split", "drop"]),
+        "fit_window": st.integers(1, 12),
+    }
 )
 
 
@@ -97,7 +96,7 @@ def arguments(draw):
     seed = draw(st.none() | st.integers(0, 2**64 - 1))
     length = draw(st.integers(1, 40))
     packing, layout = draw(packings), draw(st.sampled_from(["maxtext", "grain", "hf", "varlen"]))
-    if layout == "varlen" and packing.get("truncation") == "middle":
+    if layout == "varlen" and packing["truncation"] == "middle":
         packing["truncation"] = "left"
     return packing | {
         "sequence_length": length,
@@ -176,6 +175,70 @@ def test_best_fit_makes_the_rows_of_its_documentation(tmp_path):
 
 
 @pytest.mark.parametrize(
+    ("arguments", "kept"),
+    [
+        ({}, ["0123456", "789/ab/"]),
+        ({"truncation": "right"}, ["0123456", "ab/cd/"]),
+        ({"truncation": "left"}, ["456789/", "ab/cd/"]),
+        ({"truncation": "middle"}, ["012789/", "ab/cd/"]),
+        ({"truncation": "drop"}, ["ab/cd/"]),
+        ({"packing": "concat"}, ["0123456", "789/ab/", "cd/"]),
+        ({"packing": "concat", "truncation": "right"}, ["0123456", "ab/cd/"]),
+        ({"packing": "concat", "truncation": "left"}, ["456789/", "ab/cd/"]),
+        ({"packing": "concat", "truncation": "drop"}, ["ab/cd/"]),
+    ],
+)
+def test_document_is_cut_before_it_is_packed(tmp_path, arguments, kept):
+    arguments = {"packing": "best_fit", "sequence_length": 7, "layout": "grain", **arguments}
+    rows = one_lane(tmp_path, ["0123456789", "ab", "cd"], **arguments)
+    found = [spelled(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows]
+    assert found[: len(kept)] == kept
+
+
+@pytest.mark.parametrize("packing", ["concat", "best_fit", "pad"])
+def test_nothing_is_trained_over_a_cut_unless_documents_are_targets_of_each_other(tmp_path, packing):
+    def targets(**arguments):
+        rows = one_lane(tmp_path, ["a", "0123456789", "b"], packing=packing, sequence_length=6, **arguments)
+        pairs = {}
+        for row in rows:
+            spellings = [[spelled([token]) for token in row[name]] for name in ("inputs", "targets")]
+            pairs |= {one: other for one, other, on in zip(*spellings, row["targets_segmentation"], strict=True) if on}
+        return pairs
+
+    right, left, middle = (targets(truncation=cut) for cut in ("right", "left", "middle"))
+    assert (right["4"], "5" in right, "5" in right.values()) == ("5", False, True)
+    assert ("5" in left.values(), left["9"]) == (False, "/")
+    assert ("2" in middle, "8" in middle.values(), middle["8"]) == (False, False, "9")
+    if packing == "concat":  # "a/" comes first, so that the row ends inside of the document that is cut
+        across = targets(truncation="right", boundary_targets=True)
+        assert (across["/"], across["5"]) == ("0", "b")
+        assert "2" not in targets(truncation="middle", boundary_targets=True)
+
+
+def test_document_longer_than_a_row_stops_the_run_in_any_packing(tmp_path):
+    for packing in ("concat", "best_fit", "pad"):
+        arguments = {"packing": packing, "truncation": "error", "sequence_length": 4, "on_error": "quarantine"}
+        with pytest.raises(gm.ShardError, match=r"at most sequence_length=4 tokens.* found one of 11; raise") as raised:
+            one_lane(tmp_path, ["ab", "c", "0123456789", "d"], **arguments)
+        assert raised.value.record == 2
+
+
+def test_default_truncation_is_in_no_fingerprint(tmp_path):
+    """Neither None nor what it stands for: states of earlier releases restore, which had `right` as the default."""
+    paths = write_shards(tmp_path, [["a"]])
+
+    def fingerprint(**arguments):
+        return gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, **arguments).fingerprint
+
+    for packing, default in (("concat", "split"), ("best_fit", "split"), ("pad", "right")):
+        found = {cut: fingerprint(packing=packing, truncation=cut) for cut in (None, "right", "left", "split", "drop")}
+        assert "truncation" not in found[None]
+        assert found[default] == found[None]
+        assert len(set(found.values())) == 4
+        assert found["drop"] == f"{found[None].replace(' lanes=', ' truncation=drop lanes=')}"
+
+
+@pytest.mark.parametrize(
     ("truncation", "kept"),
     [
         ("right", ["0123456", "ab/"]),
@@ -242,7 +305,7 @@ ALTERNATIVES = {
     "lanes": (1, {}),
     "packing": ("best_fit", {}),
     "fit_window": (7, {"packing": "best_fit"}),
-    "truncation": ("left", {"packing": "pad"}),
+    "truncation": ("left", {}),
     "max_segments": (3, {}),
     "layout": ("hf", {}),
     "boundary_targets": (True, {}),

@@ -39,6 +39,8 @@ def ids_of(encoder, path, record, bos=()):
         {"packing": "best_fit", "seed": 3, "epochs": 2},
         {"packing": "pad", "truncation": "middle", "bos": True, "layout": "hf"},
         {"packing": "pad", "truncation": "left", "layout": "grain"},
+        {"packing": "concat", "truncation": "middle"},
+        {"packing": "best_fit", "truncation": "left", "layout": "hf"},
         {"packing": "pad", "truncation": "split", "seed": 1, "shuffle_window": 7},
     ],
 )

@@ -37,6 +37,8 @@ VARIANTS = [
     {"packing": "best_fit", "fit_window": 30},
     {"packing": "pad", "truncation": "split", "seed": 7, "shuffle_window": 4},
     {"packing": "pad", "truncation": "middle"},
+    {"packing": "concat", "truncation": "middle", "seed": 7},
+    {"packing": "best_fit", "fit_window": 50, "truncation": "left"},
 ]
 
 

@@ -24,7 +24,11 @@ def test_table_has_the_parameters_of_the_dataset():
 
 def test_words_match_annotations_and_core():
     parameters = inspect.signature(gm.PackedDataset).parameters
-    shown = {name: get_args(p.annotation) for name, p in parameters.items() if get_origin(p.annotation) is Literal}
+    # Of those that may also be None, the first member of the union.
+    kinds_shown = {name: (p.annotation, *get_args(p.annotation)) for name, p in parameters.items()}
+    shown = {
+        name: get_args(kind) for name, found in kinds_shown.items() for kind in found if get_origin(kind) is Literal
+    }
     words = {name: tuple(a.kind.words) for name, a in ARGUMENTS.items() if isinstance(a.kind, kinds.Choice)}
     assert words == shown
     assert words == {
@@ -104,7 +108,7 @@ def test_argument_of_a_newer_release_is_named(dataset):
 
 def test_fingerprint_omits_defaults_and_unused_arguments(dataset):
     plain = dataset().fingerprint
-    assert dataset(fit_window=9, truncation="left", shuffle_window=9, max_error_rate=0.5).fingerprint == plain
+    assert dataset(fit_window=9, truncation="split", shuffle_window=9, max_error_rate=0.5).fingerprint == plain
     assert dataset(batch_size=None, packing="concat", epochs=1, seed=None).fingerprint == plain
     assert list(decode(plain)) == [*["manifest", "text_field", "tokenizer", "eos", "sequence_length", "lanes"]]
 
@@ -150,7 +154,7 @@ def test_each_argument_is_in_one_group():
         ),
         ({"layout": "hf", "boundary_targets": True}, ["boundary_targets=True has no effect without layout='maxtext'"]),
         # The defaults, as programs pass them whatever the packing is.
-        ({"fit_window": 1024, "truncation": "right", "max_error_rate": 0.01}, []),
+        ({"fit_window": 1024, "truncation": None, "max_error_rate": 0.01}, []),
     ],
 )
 def test_arguments_without_effect_are_warned_of(shards, encoder, caplog, given, said):

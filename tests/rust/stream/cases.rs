@@ -11,7 +11,7 @@ use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
-use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation};
+use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows};
 use _core::store::{Places, Shard};
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
@@ -118,6 +118,7 @@ pub struct Case {
     pub single_rows: bool,
     pub length: usize,
     pub packing: Packing,
+    pub truncation: Truncation,
     /// Of rows of `pad`.
     pub alignment: Alignment,
     pub max_segments: Option<usize>,
@@ -160,12 +161,19 @@ fn damage() -> impl Strategy<Value = Damage> {
 }
 
 fn packing() -> impl Strategy<Value = Packing> {
+    prop_oneof![
+        Just(Packing::Concat),
+        (1usize..12).prop_map(|window| Packing::BestFit { window }),
+        Just(Packing::Pad),
+    ]
+}
+
+fn truncation() -> impl Strategy<Value = Truncation> {
     use Truncation::{Error, Left, Middle, Right, Split};
     prop_oneof![
-        3 => Just(Packing::Concat),
-        3 => (1usize..12).prop_map(|window| Packing::BestFit { window }),
-        2 => prop::sample::select(vec![Left, Middle, Right, Split]).prop_map(Packing::Pad),
-        1 => Just(Packing::Pad(Error)),
+        4 => Just(Split),
+        4 => prop::sample::select(vec![Left, Middle, Right]),
+        1 => Just(Error),
     ]
 }
 
@@ -179,6 +187,7 @@ prop_compose! {
         rows_per_lane in 1usize..4,
         length in 1usize..24,
         packing in packing(),
+        truncation in truncation(),
         alignment in prop::sample::select(vec![Alignment::Left, Alignment::Right]),
         max_segments in prop::option::weighted(0.3, 1usize..4),
         layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf, Layout::Varlen]),
@@ -189,14 +198,14 @@ prop_compose! {
     ) -> Case {
         let is_varlen = layout == Layout::Varlen;
         // Its lengths do not say where a cut inside a segment is, nor that padding comes first.
-        let packing = match packing {
-            Packing::Pad(Truncation::Middle) if is_varlen => Packing::Pad(Truncation::Split),
-            packing => packing,
+        let truncation = match truncation {
+            Truncation::Middle if is_varlen => Truncation::Split,
+            truncation => truncation,
         };
         Case {
-            engine, shards, gzip, split_bytes, lanes, single_rows, length, packing, max_segments, layout, boundary_targets, bos, eos,
-            shuffle, epochs, filter, quarantine, provenance,
-            alignment: if matches!(packing, Packing::Pad(_)) && !is_varlen { alignment } else { Alignment::Left },
+            engine, shards, gzip, split_bytes, lanes, single_rows, length, packing, truncation, max_segments, layout,
+            boundary_targets, bos, eos, shuffle, epochs, filter, quarantine, provenance,
+            alignment: if packing == Packing::Pad && !is_varlen { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }
@@ -342,7 +351,8 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         eos: case.eos.then_some(EOS),
         sequence_length: case.length,
         packing: case.packing,
-        drops_overlong: false,
+        truncation: case.truncation,
+        untrained_rows: UntrainedRows::Deliver,
         alignment: case.alignment,
         max_segments: case.max_segments,
         layout: case.layout,

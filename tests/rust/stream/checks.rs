@@ -76,7 +76,7 @@ impl Corpus {
             let following = lane_rows[index + 1..].iter().flatten().next().copied();
             match spec.layout {
                 Layout::MaxText => self.check_targets(spec, rows[index], row, following)?,
-                Layout::Hf => check_labels(spec, rows[index], row)?,
+                Layout::Hf => self.check_labels(spec, rows[index], row)?,
                 Layout::Varlen => self.check_next_token(spec, rows[index], row)?,
                 Layout::Grain => {}
             }
@@ -140,20 +140,20 @@ impl Corpus {
         for row in rows {
             let segments: Vec<&[Token]> = row.chunk_by(|a, b| a.segment == b.segment).collect();
             let most = match spec.packing {
-                Packing::Pad(_) => 1,
+                Packing::Pad => 1,
                 Packing::Concat | Packing::BestFit { .. } => spec.max_segments.unwrap_or(usize::MAX),
             };
             prop_assert!(segments.len() <= most);
             for segment in segments {
                 let Some((document, first)) = segment[0].origin else { continue };
                 let whole = self.documents[document].ids.len();
-                let is_middle = spec.packing == Packing::Pad(Truncation::Middle);
+                let left = spec.sequence_length / 2;
+                let has_cut =
+                    spec.truncation == Truncation::Middle && whole > spec.sequence_length && first < left;
                 for (offset, token) in segment.iter().enumerate() {
-                    let left = spec.sequence_length / 2;
-                    let behind_cut = is_middle && whole > spec.sequence_length && offset >= left;
-                    let cut = if behind_cut { whole - spec.sequence_length } else { 0 };
-                    let expected = if cut > 0 { offset + cut } else { first + offset };
-                    prop_assert_eq!(token.origin, Some((document, expected)));
+                    let is_behind = has_cut && first + offset >= left;
+                    let dropped = if is_behind { whole - spec.sequence_length } else { 0 };
+                    prop_assert_eq!(token.origin, Some((document, first + offset + dropped)));
                 }
                 if matches!(spec.packing, Packing::BestFit { .. }) && whole <= spec.sequence_length {
                     prop_assert_eq!(segment.len(), whole, "a document that fits was cut");
@@ -183,7 +183,7 @@ impl Corpus {
             let found: Vec<i32> = tokens.iter().map(|token| token.id).collect();
             prop_assert_eq!(expected, &found);
             // As many entries as segments, but for the two sides of a cut.
-            let is_middle = spec.packing == Packing::Pad(Truncation::Middle);
+            let is_middle = spec.truncation == Truncation::Middle;
             prop_assert!(tokens[0].position == 0 || is_middle);
             prop_assert!(tokens.iter().all(|token| token.segment == tokens[0].segment));
             rest = behind;
@@ -207,17 +207,19 @@ impl Corpus {
             let Some((document, index)) = token.origin else { continue };
             let in_row = row.get(place + 1);
             let next = self.documents[document].ids.get(index + 1).copied();
-            let cut = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split)
-                && in_row.is_none_or(|after| after.origin != Some((document, index + 1)));
+            let is_last = !self.goes_on(spec, (document, index));
+            let is_before_cut =
+                is_last && spec.truncation == Truncation::Middle && index + 1 == spec.sequence_length / 2;
             let boundary = match spec.packing {
                 _ if !spec.boundary_targets => None,
                 Packing::Concat => in_row.or(following.as_ref()),
                 Packing::BestFit { .. } => in_row,
-                Packing::Pad(_) => None,
+                Packing::Pad => None,
             };
             let expected = match next {
-                Some(next) => Some(next).filter(|_| !cut),
-                None => boundary.map(|token| token.id),
+                Some(next) if !is_last => Some(next),
+                Some(_) if is_before_cut => None,
+                _ => boundary.map(|token| token.id),
             };
             let found = (targets[range.start + place], segmentation[range.start + place]);
             prop_assert_eq!(found, expected.map_or((0, 0), |id| (id, token.segment)), "place {}", place);
@@ -225,17 +227,55 @@ impl Corpus {
         Ok(())
     }
 
-    /// The id behind the row's last token in its document, if that goes on in the next row.
+    /// Whether a document goes on in the stream behind a token of it.
+    fn goes_on(&self, spec: &StreamSpec, (document, index): (usize, usize)) -> bool {
+        let (whole, length) = (self.documents[document].ids.len(), spec.sequence_length);
+        let kept_before_cut = match spec.truncation {
+            Truncation::Left => 0,
+            Truncation::Middle => length / 2,
+            _ => length,
+        };
+        let is_cut = spec.truncation != Truncation::Split && whole > length;
+        index + 1 < whole && !(is_cut && index + 1 == kept_before_cut)
+    }
+
+    /// The id behind the row's last token in its document, if that goes on in a later row.
     fn check_next_token(&self, spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
-        let cuts = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split);
         let next = match row.last() {
-            Some(Token { origin: Some((document, index)), .. }) if !cuts => {
-                self.documents[*document].ids.get(index + 1).copied()
+            Some(Token { origin: Some((document, index)), .. }) => {
+                self.goes_on(spec, (*document, *index)).then(|| self.documents[*document].ids[index + 1])
             }
             Some(Token { origin: None, .. }) => return Ok(()),
             _ => None,
         };
         prop_assert_eq!(&arrays[2], &[next.unwrap_or(-1)]);
+        Ok(())
+    }
+
+    /// A label is its token, where the token before it in the row is the one before it in its document, or where the row goes
+    /// on with a document of the row before.
+    fn check_labels(&self, spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+        let labels = &arrays[3];
+        let range = token_range(spec, row.len());
+        prop_assert!(is_all(labels, &range, -100));
+        for (place, token) in row.iter().enumerate() {
+            let Some((document, index)) = token.origin else { continue };
+            let left = if spec.truncation == Truncation::Middle { spec.sequence_length / 2 } else { 0 };
+            let (whole, length) = (self.documents[document].ids.len(), spec.sequence_length);
+            let cuts = matches!(spec.truncation, Truncation::Left | Truncation::Middle) && whole > length;
+            let is_behind_cut = cuts && index == left + whole - length;
+            let is_learnt = index > 0
+                && match place {
+                    0 => !is_behind_cut && range.start == 0,
+                    _ => row[place - 1].origin == Some((document, index - 1)),
+                };
+            prop_assert_eq!(
+                labels[range.start + place],
+                if is_learnt { token.id } else { -100 },
+                "place {}",
+                place
+            );
+        }
         Ok(())
     }
 
@@ -270,7 +310,7 @@ impl Corpus {
         for token in rows.iter().flatten() {
             *given.entry(token.id).or_default() += 1;
         }
-        if matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split) {
+        if spec.truncation != Truncation::Split {
             prop_assert!(given.iter().all(|(id, count)| *count <= expected[id]));
         } else {
             prop_assert_eq!(given, expected);
@@ -314,30 +354,6 @@ fn check_padding(spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
             prop_assert_eq!(row.len(), spec.sequence_length);
         }
         prop_assert!(!row.is_empty(), "a row of padding before the lane's last");
-    }
-    Ok(())
-}
-
-/// A label is its token, where the token before it in the row is the one before it in its document,
-/// or where the row goes on with a document of the row before.
-fn check_labels(spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
-    let labels = &arrays[3];
-    let range = token_range(spec, row.len());
-    prop_assert!(is_all(labels, &range, -100));
-    let cuts = matches!(spec.packing, Packing::Pad(cut) if cut != Truncation::Split);
-    for (place, token) in row.iter().enumerate() {
-        let Some((document, index)) = token.origin else { continue };
-        let is_learnt = index > 0
-            && match place {
-                0 => !cuts && range.start == 0,
-                _ => row[place - 1].origin == Some((document, index - 1)),
-            };
-        prop_assert_eq!(
-            labels[range.start + place],
-            if is_learnt { token.id } else { -100 },
-            "place {}",
-            place
-        );
     }
     Ok(())
 }

@@ -12,7 +12,9 @@ use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
-use _core::spec::{Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec};
+use _core::spec::{
+    Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows,
+};
 use _core::store::{Places, Shard};
 use tempfile::tempdir;
 
@@ -57,7 +59,8 @@ fn pipeline(
         eos: None,
         sequence_length: 2,
         packing: Packing::Concat,
-        drops_overlong: false,
+        truncation: Truncation::Split,
+        untrained_rows: UntrainedRows::Deliver,
         alignment: Alignment::Left,
         max_segments: None,
         layout: Layout::MaxText,

@@ -62,6 +62,7 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
                 single_rows: first.single_rows,
                 length: first.length,
                 packing: first.packing,
+                truncation: first.truncation,
                 alignment: first.alignment,
                 max_segments: first.max_segments,
                 layout: first.layout,

@@ -189,7 +189,7 @@ class _Steps(StreamIterator[Element]):
                 raise GristmillError("internal error: padding requested before the end of the stream")
             exists = self._vote(step.step - 1, own.arrays is not None)()
             if exists:
-                self._vote(step.step, own.arrays is not None and step.more)
+                self._vote(step.step, own.arrays is not None and core.has_more())
         except BaseException:
             core.interrupted = 0  # it comes again
             raise
