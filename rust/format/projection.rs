@@ -29,7 +29,8 @@ pub struct ImageParts {
 
 /// The key under which a record of a tar lists its images, if they are wanted, as an object with the group's `key` and a list
 /// `images`: for each the member that it is in, the offset in the shard and the number of its bytes, and `width` and
-/// `height`, or why these are not known as `error`. No extension can have a slash.
+/// `height`, or why these are not known as `error`. `unseen` is the first member that is a video or a sound. No extension can
+/// have a slash.
 pub const IMAGES_KEY: &str = "/images";
 
 impl PartialEq for ImageParts {

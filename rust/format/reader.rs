@@ -109,9 +109,10 @@ impl RecordReader {
         let limit = options.max_document_bytes;
         if options.projection.images().is_some() && (codec, format) != (Codec::None, Format::Tar) {
             return Err(Error::Argument(format!(
-                "{}: expected a tar that is not compressed, found {format:?} with codec {codec:?}: images are read again \
-                 when their row is filled; write the shard as one",
-                shard.path
+                "{}: expected a tar that is not compressed, found {}: images are read again when their row is filled; write \
+                 the shard as one",
+                shard.path,
+                found(codec, format)
             )));
         }
         let records = match (format, &shard.piece) {
@@ -347,6 +348,21 @@ pub fn inflated_bytes(shard: &Shard, places: &Places) -> Result<u64> {
             Ok(read) => position.byte += read as u64,
             Err(reason) => return Err(Error::Shard(located(&shard.path, position, reason))),
         }
+    }
+}
+
+/// What a shard is, for a message.
+fn found(codec: Codec, format: Format) -> String {
+    let format = match format {
+        Format::Jsonl => "JSON lines",
+        Format::Parquet => "Parquet",
+        Format::Arrow => "Arrow",
+        Format::Tar => "a tar",
+    };
+    match codec {
+        Codec::None => format.to_owned(),
+        Codec::Gzip => format!("{format} compressed with gzip"),
+        Codec::Zstd => format!("{format} compressed with Zstandard"),
     }
 }
 

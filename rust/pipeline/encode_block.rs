@@ -12,7 +12,7 @@ use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
-use crate::prepare::image_text::{ImageTexts, of_sample};
+use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
 use crate::prepare::{Prepare, Prepared, trained_tokens};
 use crate::random::hash;
@@ -192,8 +192,8 @@ impl BlockEncoder {
                 "none"
             };
             let reason = format!(
-                "expected a token to train on, found {found} among the {tokens} tokens{left}; set on_untrained=\"drop\" to leave \
-                 out such records"
+                "expected a token to train on, found {found} among the {tokens} tokens{left}; {}",
+                advice(prepare)
             );
             return Encoded::Bad(self.located(&document, reason));
         }
@@ -373,6 +373,16 @@ fn too_long(found: usize, length: usize) -> String {
          truncation=\"error\" demands, found one of {found}; raise sequence_length=, cut it with truncation=\"right\", \
          \"left\" or \"middle\", or keep all of it with \"split\""
     )
+}
+
+/// What helps against samples that train nothing.
+fn advice(prepare: &Prepare) -> &'static str {
+    match prepare {
+        Prepare::ImageText(samples) if matches!(samples.text, TextPart::Text(_)) => {
+            "leave out samples without a text with keep="
+        }
+        _ => "set on_untrained=\"drop\" to leave out such records",
+    }
 }
 
 /// What a prepared record becomes once it is encoded.

@@ -14,8 +14,23 @@ pub struct Field {
 impl Field {
     /// Adds what a projection needs for a key: paths, each of which it has once, and columns.
     pub fn add(key: &str, paths: &mut Vec<Path>, columns: &mut Vec<String>) -> Self {
+        Self::of_paths(key, meanings(key), paths, columns)
+    }
+
+    /// The same for the first of some members that a record has: each is a name, and keys that lead into its JSON.
+    pub fn first_of(
+        key: &str,
+        members: &[Vec<String>],
+        paths: &mut Vec<Path>,
+        columns: &mut Vec<String>,
+    ) -> Self {
+        let meanings = members.iter().flat_map(|member| exact(member)).collect();
+        Self::of_paths(key, meanings, paths, columns)
+    }
+
+    fn of_paths(key: &str, meanings: Vec<Path>, paths: &mut Vec<Path>, columns: &mut Vec<String>) -> Self {
         let mut indices = Vec::new();
-        for path in meanings(key) {
+        for path in meanings {
             if let Some(Step::Key(column)) = path.first() {
                 columns.push(column.clone());
             }
@@ -51,9 +66,36 @@ fn meanings(key: &str) -> Vec<Path> {
     found
 }
 
+/// The paths that a member and the keys into it may mean: a number is a key of an object, or an index of a list.
+fn exact(member: &[String]) -> Vec<Path> {
+    let mut found = vec![Path::new()];
+    for (number, key) in member.iter().enumerate() {
+        let index = key.parse().ok().filter(|_| number > 0).map(Step::Index);
+        let steps: Vec<Step> = std::iter::once(Step::Key(key.clone())).chain(index).collect();
+        let with =
+            |path: &Path| steps.iter().map(|step| [&**path, &[step.clone()]].concat()).collect::<Vec<_>>();
+        found = found.iter().flat_map(with).collect();
+    }
+    found
+}
+
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn member_is_its_whole_name() {
+        let key = |name: &str| Step::Key(name.to_owned());
+        let member = ["json", "a.b", "0"].map(str::to_owned);
+        let expected =
+            vec![vec![key("json"), key("a.b"), key("0")], vec![key("json"), key("a.b"), Step::Index(0)]];
+        assert_eq!(exact(&member), expected);
+        let (mut paths, mut columns) = (Vec::new(), Vec::new());
+        let members = [vec!["gt.txt".to_owned()], member.to_vec()];
+        let field = Field::first_of("caption", &members, &mut paths, &mut columns);
+        assert_eq!(field.paths, [0, 1, 2]);
+        assert_eq!(columns, ["gt.txt", "json", "json"]);
+    }
 
     #[test]
     fn key_with_dots_is_itself_or_leads_into_objects() {

@@ -15,12 +15,14 @@ use serde::Deserialize;
 
 use super::chat::{Conversations, MessageFormat};
 use super::field::Field;
-use super::image_messages;
+use super::image_messages::{self, WithParts};
 use crate::format::{Content, Value, Values};
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
 /// Where a text has an image.
 pub(super) const PLACEHOLDER: &str = "<image>";
+/// Where a text has what is not read.
+const UNSEEN: [&str; 2] = ["<video>", "<audio>"];
 
 /// How records become samples of images and text.
 #[derive(Debug, Clone)]
@@ -29,6 +31,9 @@ pub struct ImageTexts {
     pub filter_paths: usize,
     /// The list of images that readers of tars make.
     pub images: Field,
+    /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
+    /// has all images of the list.
+    pub first_of: Option<Vec<String>>,
     /// What comes with them.
     pub text: TextPart,
     /// What an image is in a text.
@@ -102,6 +107,8 @@ impl Separators {
 struct DescribedAll<'a> {
     key: std::borrow::Cow<'a, str>,
     images: Vec<Described<'a>>,
+    #[serde(borrow)]
+    unseen: Option<std::borrow::Cow<'a, str>>,
 }
 
 /// One of them.
@@ -126,14 +133,21 @@ impl ImageTexts {
         images: &mut Vec<Image>,
         key: &mut String,
     ) -> Result<(), String> {
-        self.plan(values, images, key)?;
+        let members = self.plan(values, images, key)?;
         match &self.text {
-            TextPart::Text(field) => self.caption(values, field, images.len(), text, trained),
+            TextPart::Text(field) => {
+                self.check_has_image(images)?;
+                self.caption(values, field, images.len(), text, trained)
+            }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
-                let json = image_messages::with_parts(&messages.json, images_first, images.len())?;
+                let WithParts { messages: json, names } =
+                    image_messages::with_parts(&messages.json, images_first)?;
                 let messages = messages.with_json(json);
+                let members: Vec<&str> = members.iter().map(|member| &**member).collect();
+                let order = image_messages::order(&names, key, &members)?;
+                *images = order.into_iter().map(|image| images[image]).collect();
                 conversations.render_messages(&messages, values, text, trained, data)?;
                 if !self.tokens.template.is_empty() {
                     expand(&self.tokens, text, trained, data);
@@ -143,13 +157,28 @@ impl ImageTexts {
         }
     }
 
-    /// The images of a record, as the model has them, and its key.
-    fn plan(&self, values: &Values<'_>, images: &mut Vec<Image>, key: &mut String) -> Result<(), String> {
+    /// The images of a record, as the model has them, and its key. Returns the members that they are in.
+    fn plan<'a>(
+        &self,
+        values: &Values<'a>,
+        images: &mut Vec<Image>,
+        key: &mut String,
+    ) -> Result<Vec<std::borrow::Cow<'a, str>>, String> {
         images.clear();
-        let Some(list) = self.images.of(values) else { return Ok(()) };
-        let described: DescribedAll<'_> =
+        let mut members = Vec::new();
+        let Some(list) = self.images.of(values) else { return Ok(members) };
+        let mut described: DescribedAll<'_> =
             serde_json::from_str(list.json()).map_err(|error| format!("internal error: {error}"))?;
         key.push_str(&described.key);
+        if let Some(parts) = &self.first_of {
+            let found = parts.iter().find(|part| described.images.iter().any(|image| image.part == **part));
+            described.images.retain(|image| Some(&*image.part) == found.map(|part| &**part));
+        } else if let (true, Some(unseen)) = (described.images.is_empty(), described.unseen) {
+            return Err(format!(
+                "expected an image, found none but {unseen:?}: videos and audio are not read, and the text would be trained on \
+                 alone"
+            ));
+        }
         for Described { part, offset, bytes, width, height, error } in described.images {
             let (Some(width), Some(height)) = (width, height) else {
                 let error = error.unwrap_or_default();
@@ -161,8 +190,21 @@ impl ImageTexts {
             })?;
             let file = ImageFile { offset, bytes, width, height };
             images.push(Image { token: 0, plan, file });
+            members.push(part);
         }
-        Ok(())
+        Ok(members)
+    }
+
+    /// A text of a folder whose samples have an image is not trained on without it.
+    fn check_has_image(&self, images: &[Image]) -> Result<(), String> {
+        match &self.first_of {
+            Some(parts) if images.is_empty() && !parts.is_empty() => Err(format!(
+                "expected an image with the extension {}, as dataset.yaml says, found none; add it, or exclude the sample in \
+                 split.yaml",
+                parts.iter().map(|part| format!("{part:?}")).collect::<Vec<_>>().join(" or ")
+            )),
+            _ => Ok(()),
+        }
     }
 
     /// A text with its images where it has placeholders, or in front of it if it has none.
@@ -185,6 +227,7 @@ impl ImageTexts {
                 ));
             }
         };
+        check_seen(&caption)?;
         let placeholders = caption.matches(PLACEHOLDER).count();
         if placeholders > 0 && placeholders != images {
             return Err(mismatch(placeholders, images));
@@ -272,6 +315,16 @@ impl ImageTexts {
 /// A message about a sample with images, which has its key: people know samples of tars by it.
 pub fn of_sample(key: &str, reason: &str) -> String {
     format!("sample {key:?}: {reason}")
+}
+
+/// A text has no placeholder of a video or of sound. The error says what was expected and found.
+pub(super) fn check_seen(text: &str) -> Result<(), String> {
+    match UNSEEN.iter().find(|placeholder| text.contains(**placeholder)) {
+        None => Ok(()),
+        Some(found) => {
+            Err(format!("expected placeholders of images, found {found:?}: videos and audio are not read"))
+        }
+    }
 }
 
 pub(super) fn mismatch(placeholders: usize, images: usize) -> String {

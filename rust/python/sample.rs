@@ -1,5 +1,6 @@
 //! What a record becomes, as `gristmill._sample` says it.
 
+use std::collections::HashMap;
 use std::sync::Arc;
 
 use gristmill_chat_template::NoneFields;
@@ -82,6 +83,8 @@ pub struct ImageTextPlan {
     text_field: Option<String>,
     chat: Option<ChatPlan>,
     parts: Vec<String>,
+    first_of: Option<Vec<String>>,
+    paths: HashMap<String, Vec<Vec<String>>>,
     image_model: AnyModel,
     image_token: Option<u32>,
     template_text: String,
@@ -126,6 +129,11 @@ impl Masked {
             Self::ImageText(mut plan) => {
                 let any_size = plan.image_model.takes_any_size();
                 with_images = Some(ImageModel::parts(std::mem::take(&mut plan.parts), any_size));
+                let named = std::mem::take(&mut plan.paths);
+                let wanted = |key: &str| match named.get(key) {
+                    Some(members) => Field::first_of(key, members, &mut paths, &mut columns),
+                    None => Field::add(key, &mut paths, &mut columns),
+                };
                 Prepare::ImageText(plan.samples(filter_paths, sequence_length, wanted)?.into())
             }
         };
@@ -180,6 +188,7 @@ impl ImageTextPlan {
             rows: self.rows(sequence_length)?,
             model: self.image_model.core(),
             images: wanted(IMAGES_KEY),
+            first_of: self.first_of,
             tokens: ImageTokens {
                 template: self.template_text,
                 text: self.image_text,

@@ -43,11 +43,23 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
             "excluded": sum(map(len, folder.left_out.rows)) if folder.left_out else 0,
             "bytes": sum(folder.manifest.sizes),
         }
-    found: dict[str, Any] = {"kind": "energon", "path": str(path), "splits": splits, "fields": None, "parts": {}}
+    found: dict[str, Any] = {
+        "kind": "energon",
+        "path": str(path),
+        "splits": splits,
+        "fields": None,
+        "refusal": None,
+        "parts": {},
+    }
     if first is not None:
         shard, size = next(iter(first.manifest))
         record = Records(utf8_path(shard), size, max_document_bytes).next() or []
-        found |= {"fields": first.fields, "first_shard": shard, "parts": {key: kind for key, kind, _ in record}}
+        found |= {
+            "fields": first.fields,
+            "refusal": first.refusal,
+            "first_shard": shard,
+            "parts": {key: kind for key, kind, _ in record},
+        }
     return found
 
 
@@ -68,6 +80,8 @@ def describe(found: dict[str, Any]) -> str:
     if found["fields"]:
         named = ", ".join(f"{name} {part!r}" for name, part in found["fields"].items())
         return f"{described}\ndataset.yaml names its fields: {named}. They are read by gm.ImageText(model) of {folder}."
+    if found["refusal"]:
+        return f"{described}\nThey are not read as the folder says: {found['refusal']}, with {folder}."
     text = guess(found["parts"])
     if text is None:
         return f"{described}\nNo text or conversation is found: name it in fields= of gm.ImageText, with {folder}."

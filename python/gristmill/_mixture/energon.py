@@ -16,13 +16,17 @@ from pathlib import Path
 from typing import Any, NamedTuple
 
 from gristmill._mixture import syntax
+from gristmill._shards.energon_files import check_keys
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
 
-# What a metadataset may say of a source without an effect on which samples there are.
-_IGNORED = {"subflavors", "subflavor", "split_config", "dataset_config"}
+# What a metadataset says of samples without an effect on which there are and what is read of them.
+IRRELEVANT = frozenset({"subflavors", "subflavor"})
+# Of a folder, beside its path and its share.
+_OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config"})
+_JOINS = frozenset({"join", "joiner", "nonmatch", "aux"})
 _MOST_NESTED = 16
 
 
@@ -84,39 +88,72 @@ def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[_
     splits = values.get("splits")
     if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
+    check_keys(file, values, ("__module__", "__class__", "splits"))
     if split not in splits:
         raise ArgumentError(f"{file}: split={split!r}: expected one of {', '.join(map(repr, splits)) or 'none'}")
     yield from _of_node(file, splits[split], split, weight, depth)
 
 
-def _of_node(file: Path, node: Any, split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
-    if not isinstance(node, Mapping):
-        raise ArgumentError(f"{file}: expected a path or a blend, found {type(node).__name__}")
-    kinds = node.keys() - {"weight", "repetitions", "split_part", "subset"} - _IGNORED
-    if kinds == {"blend"} and isinstance(node["blend"], list) and "subset" not in node:
-        weights = [_number(file, item, "weight", "a blend") for item in node["blend"]]
-        for item, share in zip(node["blend"], weights, strict=True):
-            if share:
-                yield from _of_node(file, item, split, weight * share / sum(weights), depth)
-    elif kinds == {"blend_epochized"} and isinstance(node["blend_epochized"], list) and "subset" not in node:
-        yield from _epochized(file, node["blend_epochized"], split, weight, depth)
-    elif kinds == {"path"}:
-        path = file.parent / str(node["path"])
-        part = str(node.get("split_part", split))
-        if not syntax.is_mixture_file(path.name):
-            yield _Part(
-                EnergonFolder(os.path.normpath(path), split=part, subset=_subset(file, node.get("subset"))), weight
-            )
-        elif "subset" in node:
-            raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
-        else:
-            yield from _of_file(path, part, weight, depth + 1)
-    else:
-        other = ", ".join(sorted(map(str, kinds - {"path", "blend"}))) or "nothing else"
+def _of_node(
+    file: Path, node: Any, split: str, weight: Fraction, depth: int, share: str | None = None
+) -> Iterator[_Part]:
+    """The folders of a path or a blend. `share` is the key of its share in the blend that it is in."""
+    values = _values_of(file, node, share)
+    kind = next((kind for kind in ("path", "blend", "blend_epochized", "datasets") if kind in values), None)
+    if kind is None or (joins := values.keys() & _JOINS):
+        found = ", ".join(sorted(joins if kind else map(str, values))) or "nothing else"
         raise ArgumentError(
-            f"{file}: expected a path, or a blend with weights or repetitions, found {other}: joins, auxiliary data "
+            f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins, auxiliary data "
             "and subsets of blends are not offered; name the folders as sources of a gm.Mixture"
         )
+    if kind != "path" and "subset" in values:
+        raise ArgumentError(f"{file}: subsets of blends are not offered: name them at its folders")
+    check_keys(file, values, {kind, *(_OF_FOLDER if kind == "path" else ())})
+    if kind == "path":
+        yield from _of_path(file, values, split, weight, depth)
+        return
+    items = values[kind]
+    if not isinstance(items, list):
+        raise ArgumentError(f"{file}: {kind}: expected a list of paths, found {type(items).__name__}")
+    if kind == "blend_epochized":
+        yield from _epochized(file, items, split, weight, depth)
+        return
+    weights = [_number(file, item, "weight", "a blend") for item in items]
+    for item, part in zip(items, weights, strict=True):
+        if part:
+            yield from _of_node(file, item, split, weight * part / sum(weights), depth, "weight")
+
+
+def _values_of(file: Path, node: Any, share: str | None) -> dict[str, Any]:
+    """The values of a node that are there and change which samples there are, but for its share."""
+    if not isinstance(node, Mapping):
+        raise ArgumentError(f"{file}: expected a path or a blend, found {type(node).__name__}")
+    times = node.get("shuffle_over_epochs_multiplier", 1)
+    if times != 1 or isinstance(times, bool):
+        raise ArgumentError(
+            f"{file}: shuffle_over_epochs_multiplier: expected 1, each sample once an epoch, found {times!r}: leave it "
+            "out; seed=None of gm.PackedDataset reads in order"
+        )
+    left_out = {*IRRELEVANT, "shuffle_over_epochs_multiplier", share}
+    return {key: value for key, value in node.items() if key not in left_out and value is not None}
+
+
+def _of_path(file: Path, values: Mapping[str, Any], split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
+    """The folder of a path, or those of another metadataset."""
+    for key in values.keys() - {"subset"}:
+        if not isinstance(values[key], str):
+            raise ArgumentError(f"{file}: {key}: expected text, found {values[key]!r}")
+    given, part = values["path"], values.get("split_part", split)
+    path = given if "://" in given else os.path.normpath(file.parent / given)
+    if not syntax.is_mixture_file(path):
+        configs = {key: values.get(key) for key in ("split_config", "dataset_config")}
+        yield _Part(EnergonFolder(path, split=part, subset=_subset(file, values.get("subset")), **configs), weight)
+        return
+    if "subset" in values:
+        raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
+    if others := sorted(values.keys() & {"split_config", "dataset_config"}):
+        raise ArgumentError(f"{file}: {others[0]} of another metadataset is not offered: name it at its folders")
+    yield from _of_file(Path(path), part, weight, depth + 1)
 
 
 def _epochized(file: Path, items: list[Any], split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
@@ -124,7 +161,7 @@ def _epochized(file: Path, items: list[Any], split: str, weight: Fraction, depth
     parts: list[_Part] = []
     for item in items:
         times = _number(file, item, "repetitions", "blend_epochized")
-        found = [*_of_node(file, item, split, Fraction(1), depth)]
+        found = [*_of_node(file, item, split, Fraction(1), depth, "repetitions")]
         if len(found) != 1 or found[0].passes != 1 or found[0].is_partial:
             raise ArgumentError(f"{file}: repetitions of a blend are not offered: name them at its folders")
         (folder,) = (part.folder for part in found)
@@ -150,17 +187,19 @@ def _subset(file: Path, subset: Any) -> "tuple[float, float | None] | None":
     """The range of a subset: `[0%, 80%]`, `[0, 1000]` or `[1422, end]`."""
     if subset is None:
         return None
-    ends = subset.get("range") if isinstance(subset, Mapping) else None
+    ends = subset.get("range") if isinstance(subset, Mapping) and len(subset) == 1 else None
     if not isinstance(ends, list) or len(ends) != 2:
         raise ArgumentError(f"{file}: expected a subset with a range of two numbers, found {subset!r}")
     low, high = (_end(file, end) for end in ends)
-    return low or 0, high
+    if low is None:
+        raise ArgumentError(f"{file}: expected a number or a percentage as the start of a range, found 'end'")
+    return low, high
 
 
 def _end(file: Path, end: Any) -> float | None:
-    if end == "end":
+    if isinstance(end, str) and end.strip() == "end":
         return None
-    if isinstance(end, str) and (found := re.fullmatch(r"\s*([0-9.]+)\s*%\s*", end)):
+    if isinstance(end, str) and (found := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", end)):
         return float(found[1]) / 100
     if isinstance(end, int) and not isinstance(end, bool):
         return end

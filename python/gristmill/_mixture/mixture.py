@@ -145,9 +145,9 @@ class Mixture:
     ) -> "Mixture":
         """The mixture of a metadataset of Megatron-Energon (`MetadatasetV2`), read as it is.
 
-        A path, blends of paths with weights, also of other metadatasets, `split_part` and `subset` of folders. Energon
-        draws at random; here the shares are exact. A source is named as its folder, `captions`, `captions-2` where
-        that is taken. Subflavors are ignored.
+        A path, blends of paths with weights, also of other metadatasets, and of folders `split_part`, `subset`,
+        `split_config` and `dataset_config`. Energon draws at random; here the shares are exact. A source is named as
+        its folder, `captions`, `captions-2` where that is taken. Subflavors are ignored. Other keys are errors.
 
         Of `blend_epochized`, an epoch has `floor(repetitions * samples)` samples of each folder: each one as often as
         the whole part says, and for the rest the first ones of each shard, a source of their own that is named
@@ -163,7 +163,7 @@ class Mixture:
 
         Raises:
           ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions and
-            subsets of blends. Or as `EnergonFolder`.
+            subsets of blends, and keys that are not known. Or as `EnergonFolder`.
           GristmillError: the file cannot be read.
           MissingExtraError: PyYAML is not installed.
         """

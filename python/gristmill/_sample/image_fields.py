@@ -3,11 +3,13 @@
 import logging
 import re
 from collections.abc import Mapping
-from dataclasses import replace
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._core import Records
-from gristmill._sample.samples import Chat, Text
+from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._shards.energon_files import MEDIA, alternatives
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path
 from gristmill.errors import ArgumentError
@@ -16,20 +18,59 @@ _LOGGER = logging.getLogger("gristmill")
 
 # The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`.
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
+# Other names of the same formats, and formats that are not decoded.
+OTHER_IMAGES = (
+    "jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib", "tif", "tiff", "avif", "avifs", "heic", "heics",
+    "heif", "heifs", "hif", "jp2", "j2k", "j2c", "jpc", "jpf", "jpx", "jpm", "jxl", "jxr", "wdp", "hdp", "svg",
+    "svgz", "ico", "cur", "icns", "ppm", "pgm", "pbm", "pnm", "pam", "pfm", "psd", "psb", "tga", "pcx", "dds",
+    "exr", "hdr", "qoi", "dng", "cr2", "cr3", "nef", "arw", "orf", "raf", "rw2", "wmf", "emf", "eps", "xbm", "xpm",
+)  # fmt: skip
 _CONVERSATIONS = ("conversations", "messages", "conversation")
 _TEXTS = ("txt", "text", "caption", "json.caption", "json.text", "json.txt")
+# Parts, or keys in their JSON, of samples whose text is not all that there is: questions with answers, choices.
+_OF_QUESTIONS = frozenset(
+    {"question", "questions", "answer", "answers", "answer_weights", "context", "choices", "correct_choice_idx",
+     "correct_choice"}
+)  # fmt: skip
 
 
-def resolve(
-    fields: "Mapping[str, Any] | None", text: "Text | Chat | None", shards: Manifest, max_document_bytes: int
-) -> "tuple[list[str], Text | Chat]":
-    """The extensions of images, and the text or conversation beside them.
+@dataclass(frozen=True)
+class Fields:
+    """What is read of a sample.
+
+    Attributes:
+      parts: the extensions of images.
+      text: the text or conversation beside them.
+      of_folder: whether dataset.yaml says both. Then each part is a whole extension, and a sample has the images of
+        the first of them that it has.
+      paths: by keys of `text`, the parts of which the value is the first that a sample has, with the keys that lead
+        into its JSON. A key that is not here means what `gm.Text` says.
+    """
+
+    parts: list[str]
+    text: Text | Chat
+    of_folder: bool = False
+    paths: dict[str, list[list[str]]] = field(default_factory=dict)
+
+    @property
+    def described(self) -> str:
+        """The parts of images, as a fingerprint has them: one of a folder as one that the user names."""
+        return ("|" if self.of_folder else ",").join(self.parts) or ",".join(IMAGES)
+
+
+def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, max_document_bytes: int) -> Fields:
+    """What is read of a sample, as it says itself, or else the folder, or else the first record.
 
     Raises:
-      ArgumentError: they cannot be told from the first record, or are named twice.
+      ArgumentError: it cannot be told, or is named twice.
       ShardError: the first record cannot be read.
     """
-    named = dict(fields or {})
+    if folder is not None and folder.refusal and not _names_all(sample):
+        raise ArgumentError(folder.refusal)
+    if folder is not None and folder.fields and sample.fields is None:
+        return _of_folder(folder.fields, sample.text)
+    named, text = dict(sample.fields or {}), sample.text
+    names_images = "images" in named
     images = _extensions(named.pop("images", IMAGES))
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
@@ -37,9 +78,38 @@ def resolve(
     elif "text" in keys:
         text = _with_field(text, Text(keys["text"]), Text)
     if (isinstance(text, Chat) and text.field == Chat.field) or text is None:
-        found = _guess(shards, max_document_bytes, text)
+        found = _guess(shards, max_document_bytes, text, looks_at_images=not names_images)
         text = replace(text, field=found.field) if isinstance(text, Chat) else found
-    return images, text
+    return Fields(images, text)
+
+
+def _names_all(sample: ImageText) -> bool:
+    """Whether a sample names its images and its text itself."""
+    fields = sample.fields or {}
+    return "images" in fields and (sample.text is not None or len(fields) > 1)
+
+
+def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
+    """The fields of a folder, but for a text that the sample names."""
+    paths: dict[str, list[list[str]]] = {}
+
+    def key(field: str) -> str:
+        found = alternatives(field)
+        name = ",".join(map(".".join, found))
+        paths[name] = found
+        return name
+
+    if isinstance(text, Chat) and text.field == Chat.field and "conversation" in fields:
+        text = replace(text, field=key(fields["conversation"]))
+    elif text is None or (isinstance(text, Chat) and text.field == Chat.field):
+        if "conversation" in fields:
+            text = Chat(field=key(fields["conversation"]), format="chatml")
+        else:
+            text = _with_field(text, Text(key(fields["text"])), Text)
+    if isinstance(text, Chat) and text.tools is None and "tools" in fields:
+        text = replace(text, tools=key(fields["tools"]))
+    parts = [part for (part,) in alternatives(fields["images"])] if "images" in fields else []
+    return Fields(parts, text, of_folder=True, paths=paths)
 
 
 def key_of(field: str) -> str:
@@ -48,9 +118,9 @@ def key_of(field: str) -> str:
 
 
 def _extensions(given: Any) -> list[str]:
-    """Extensions of a list, or of Energon's `jpg;jpeg;png`."""
-    listed = given.split(";") if isinstance(given, str) else list(given)
-    return [extension.removeprefix(".") for extension in listed]
+    """Extensions of a list, or of a text such as WebDataset's `jpg;jpeg;png` or Energon's `jpg,png`."""
+    listed = re.split("[,;]", given) if isinstance(given, str) else list(given)
+    return [extension.strip().removeprefix(".") for extension in listed]
 
 
 def _with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":
@@ -70,16 +140,21 @@ def is_image(part: str) -> bool:
 
 
 def guess(kinds: Mapping[str, str]) -> "Text | Chat | None":
-    """The conversation, or else the text, of a record whose parts have these kinds."""
+    """The conversation, or else the text, of a record whose parts have these kinds.
+
+    None where it is not known, as of a question with an answer: either may be the text.
+    """
     for part, kind in kinds.items():
         if part.rsplit(".", 1)[-1].lower() != "json" and part not in _CONVERSATIONS:
             continue
         if kind == "array" or any(kinds.get(f"{part}.{key}") == "array" for key in _CONVERSATIONS):
             return Chat(field=part, format="chatml")
+    if any(name in _OF_QUESTIONS for key in kinds for name in key.lower().split(".")):
+        return None
     return next((Text(key) for key in _TEXTS if kinds.get(key) == "string"), None)
 
 
-def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None") -> "Text | Chat":
+def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None", *, looks_at_images: bool) -> "Text | Chat":
     """The text or conversation of the first record, which is said aloud."""
     path, size = next(iter(shards))
     records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
@@ -87,6 +162,15 @@ def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None") -> "T
         raise ArgumentError(f"{path}: expected a tar, found {records.format}: gm.ImageText reads tars of WebDataset")
     kinds = {key: kind for key, kind, _ in records.next() or []}
     shown = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
+    files = [key for key, kind in kinds.items() if kind in ("binary", "not UTF-8")]
+    endings = {part: part.rsplit(".", 1)[-1].lower() for part in files}
+    unread = [part for part, ending in endings.items() if ending in OTHER_IMAGES or ending in MEDIA]
+    if looks_at_images and unread and not any(ending in IMAGES for ending in endings.values()):
+        raise ArgumentError(
+            f"fields=None: the first record of {path} has no image that is read, only {unread[0]!r}, and its text "
+            f"would be trained on alone: found {shown}; write JPEG, PNG, WebP or GIF, or name what is read in fields=, "
+            'with gm.ImageFunction(input="bytes") for other formats of images'
+        )
     guessed = guess(kinds)
     if guessed is None or (isinstance(guessed, Text) and text is not None):
         raise ArgumentError(

@@ -23,6 +23,7 @@ from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
 from gristmill._sample import image_fields
 from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
+from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
 from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, folder_of, token_id
@@ -113,6 +114,9 @@ class ImageTextPlan:
       text_field: the key of the text.
       chat: or how a conversation is rendered.
       parts: the extensions of images.
+      first_of: those that are whole ones, of which a sample has the images of the first that it has, where a folder
+        says that.
+      paths: the parts that keys stand for, where these do not say it themselves.
       image_model: the core's model.
       image_token: the id of the token that an image has many of; None if images have none.
       template_text: what the chat template writes for an image; empty if that is `image_text`.
@@ -128,6 +132,8 @@ class ImageTextPlan:
     text_field: str | None
     chat: ChatPlan | None
     parts: list[str]
+    first_of: list[str] | None
+    paths: dict[str, list[list[str]]]
     image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
     template_text: str
@@ -154,8 +160,10 @@ class ImageTextPlan:
 Plan = TextPlan | ChatPlan | CompletionPlan | ImageTextPlan
 
 
-def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_document_bytes: int) -> ImageTextPlan:
-    """The plan of a sample with images; the first of the shards may be read to find its parts.
+def make_with_images(
+    sample: ImageText, encoder: Encoder, folder: EnergonFolder | None, shards: Manifest, max_document_bytes: int
+) -> ImageTextPlan:
+    """The plan of a sample with images, of a folder if there is one; the first of the shards may be read for its parts.
 
     Raises:
       ArgumentError: the tokenizer lacks the model's token of images, the model has no rows, or parts cannot be told.
@@ -166,7 +174,8 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
     has_patches = isinstance(core, _core.ImageModel) and core.kind == "patches"
     if sample.mrope and not has_patches:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
-    parts, text = image_fields.resolve(sample.fields, sample.text, shards, max_document_bytes)
+    fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
+    text = fields.text
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
     between = core.separators if isinstance(core, _core.ImageModel) else None
     separators = None if between is None else [_token(encoder, sample, name) for name in between]
@@ -174,7 +183,9 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
         chat=chat,
-        parts=parts,
+        parts=fields.parts,
+        first_of=fields.parts if fields.of_folder else None,
+        paths=fields.paths,
         image_model=core,
         image_token=image_token,
         template_text=template_text if chat else "",
@@ -187,7 +198,7 @@ def make_with_images(sample: ImageText, encoder: Encoder, shards: Manifest, max_
         rotary=sample.mrope,
         model_name=_named(model),
         fingerprint=_described(
-            sample, model=_named(model), fields=",".join(parts), text=chat.fingerprint if chat else repr(text)
+            sample, model=_named(model), fields=fields.described, text=chat.fingerprint if chat else repr(text)
         ),
     )
 

@@ -201,8 +201,12 @@ class ImageText:
     - Of a text all other tokens are, and EOS. A text that holds `<image>` has its images there, as many as the sample
       has; any other one has them in front.
     - A conversation is rendered by its chat template, in which each image is a part `{"type": "image"}`; `<image>` in
-      a message stands for such a part. With `format="chatml"` the images of a message come before its text, whose
+      a message stands for such a part. Where parts name members, as `"image": "left.jpg"`, their images are these, else
+      those of the sample in order. With `format="chatml"` the images of a message come before its text, whose
       pieces are stripped of spaces, as in Megatron-Bridge.
+
+    Videos and audio are not read: `<video>`, `<audio>` and parts of such types are bad records, and so is a text beside
+    a video or sound without an image.
 
     A sample whose placeholders do not match its images, or that does not fit into a row (`sequence_length`,
     `max_images`, `max_patches`), is a bad record; with `truncation="drop"` one that does not fit is left out and
@@ -213,11 +217,11 @@ class ImageText:
     Attributes:
       model: what becomes of an image: a name such as `"qwen3-vl"` or `"gemma3"`, an `ImageModel`, or an
         `ImageFunction`, which makes pixels in Python.
-      fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each stands
-        for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"` or
-        `"conversation"`, such as `"txt"` or `"json[caption]"`. None: all images, and the text or conversation that the
-        first record has, which is logged. Images are in the natural order of their extensions; `jpgs` is a pickled
-        list of `bytes`, of which nothing is unpickled.
+      fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each
+        stands for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"`
+        or `"conversation"`, such as `"txt"` or `"json[caption]"`. None: those of an `EnergonFolder`'s dataset.yaml;
+        else all images, and the text or conversation that the first record has, which is logged. Images are in the
+        natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled.
       text: `Text` or `Chat`; None: as `fields` says.
       max_images: the most images of a row.
       images: `"uint8"`: resized pixels; `"float32"`: normalized ones, those of the model's processor in

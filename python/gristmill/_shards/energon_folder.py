@@ -7,25 +7,20 @@ import os
 import re
 import struct
 import tarfile
+from collections import Counter
 from collections.abc import Iterator, Mapping, Sequence
-from functools import cached_property
 from pathlib import Path
 from typing import Any
 
 from gristmill import _core
+from gristmill._shards import energon_files
+from gristmill._shards.energon_files import META
 from gristmill._shards.manifest import Manifest
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted, shortened
-from gristmill.errors import ArgumentError, MissingExtraError, MissingShardError, ShardError
+from gristmill.errors import ArgumentError, MissingShardError, ShardError
 
-_META = ".nv-meta"
-_SPLIT_FILES = ("split.yaml", "split.json")
-# The fields of Energon's samples that are images, a text or a conversation.
-_FIELDS = {
-    "image": "images", "images": "images", "imgs": "images", "caption": "text", "text": "text",
-    "conversation": "conversation",
-}  # fmt: skip
 # The key of a member's name, and its extension, as the reader of tars divides them.
 _NAME = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)")
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
@@ -44,30 +39,44 @@ class EnergonFolder:
       split: the split part: `"train"`, `"val"`, ...
       subset: a range of the samples in the order in which the split lists its shards: two numbers of samples, or two
         fractions from 0.0 to 1.0; None as the second stands for the end. Excluded samples count in it, as in Energon.
+      split_config: the file in `.nv-meta` that lists the splits. None: `split.yaml`, or else `split.json`.
+      dataset_config: the file in `.nv-meta` that says what samples are. None: `dataset.yaml`, if it is there.
 
     Raises:
-      ArgumentError: the folder is not prepared, has no such split, or excludes what it does not have.
+      ArgumentError: the folder is not prepared, has no such split, or excludes what it does not have; or a file of it
+        has a key that is not known, or that would change which samples there are and is not followed.
       ShardError: a shard has another number of samples than `.info.json` says: by its `.tar.idx`, if that is there and
         ends where the tar does; else the headers of the tar are read.
       MissingShardError: a shard does not exist.
       MissingExtraError: `split.yaml` needs PyYAML, which is not installed.
     """
 
-    def __init__(self, path: Pathish, split: str = "train", subset: "tuple[float, float | None] | None" = None) -> None:
+    def __init__(
+        self,
+        path: Pathish,
+        split: str = "train",
+        subset: "tuple[float, float | None] | None" = None,
+        split_config: str | None = None,
+        dataset_config: str | None = None,
+    ) -> None:
         self.path = checks.path("path", path)
         self.split = checks.text("split", split)
-        self._meta = Path(self.path) / _META
+        for name, file in [("split_config", split_config), ("dataset_config", dataset_config)]:
+            if file is not None:
+                checks.text(name, file)
+        self._meta = Path(self.path) / META
         if not self._meta.is_dir():
-            raise ArgumentError(f"path={shortened(path)}: expected a folder with {_META}, as `energon prepare` makes")
-        self._counts: dict[str, int] = self._read("info", ".info.json", ".info.yaml")["shard_counts"]
-        splits = self._read("split", *_SPLIT_FILES)
-        parts = splits.get("split_parts") or {}
+            raise _not_prepared(self.path)
+        self._counts = energon_files.read_counts(self._meta)
+        parts, excludes = energon_files.read_splits(self._meta, split_config)
+        self._config = energon_files.read_dataset(self._meta, dataset_config)
         if split not in parts:
             raise ArgumentError(f"split={split!r}: expected one of {', '.join(map(repr, parts)) or 'none'}")
-        excluded = {name for text in splits.get("exclude") or () for name in _braces(text)}
-        listed = [name for text in parts[split] or () for name in _braces(text)]
-        self._shards = [name for name in listed if name not in excluded]
-        shards = {name for texts in parts.values() for text in texts or () for name in _braces(text)} | {*self._counts}
+        excluded = {*excludes}
+        self._shards = [name for name in parts[split] if name not in excluded]
+        if twice := [name for name, times in Counter(self._shards).items() if times > 1]:
+            raise ArgumentError(f"{self._meta}: the split {split!r} lists {twice[0]!r} twice; list each shard once")
+        shards = {name for names in parts.values() for name in names} | {*self._counts}
         self._excluded = sorted(excluded - shards)
         kept = dict(self._kept(subset))
         if not kept:
@@ -76,13 +85,19 @@ class EnergonFolder:
         self._check_counts(kept)
         self._left_out = self._rows_left_out(kept)
 
-    @cached_property
-    def fields(self) -> "dict[str, Any] | None":
-        """The fields of `ImageText` that dataset.yaml names; None if it names none."""
-        found = self._read("dataset", "dataset.yaml", optional=True)
-        field_map = found.get("field_map") or {}
-        fields = {_FIELDS[name]: part for name, part in field_map.items() if name in _FIELDS and isinstance(part, str)}
-        return fields or None
+    @property
+    def fields(self) -> "dict[str, str] | None":
+        """The fields of `ImageText` that dataset.yaml names, as it writes them; None if it names none.
+
+        Each is the part with exactly this extension, or of several with commas between them (`jpg,png`) the first that
+        a sample has. `tools` are those of a conversation.
+        """
+        return self._config.fields and dict(self._config.fields)
+
+    @property
+    def refusal(self) -> str | None:
+        """Why `ImageText` does not read samples as dataset.yaml says, and what to do; None if it does."""
+        return self._config.refusal
 
     @property
     def left_out(self) -> "FolderRows | None":
@@ -115,9 +130,6 @@ class EnergonFolder:
 
     def __repr__(self) -> str:
         return f"<EnergonFolder {self.path!r}, split {self.split!r}: {counted(len(self.manifest), 'shard')}>"
-
-    def _read(self, what: str, *names: str, optional: bool = False) -> dict[str, Any]:
-        return _read(self._meta, what, *names, optional=optional)
 
     def _kept(self, subset: Any) -> Iterator[tuple[str, range]]:
         """The shards of the subset, and which of their samples are in it."""
@@ -195,44 +207,23 @@ def splits_of(path: Pathish) -> list[str]:
     Raises:
       GristmillError: it has no readable list of them.
     """
-    return [*(_read(Path(checks.path("path", path)) / _META, "split", *_SPLIT_FILES).get("split_parts") or {})]
+    parts, _ = energon_files.read_splits(Path(checks.path("path", path)) / META)
+    return [*parts]
 
 
-def _read(meta: Path, what: str, *names: str, optional: bool = False) -> dict[str, Any]:
-    """The first of some files of a folder's metadata that exists."""
-    for name in names:
-        file = meta / name
-        if not file.is_file():
-            continue
-        if name.endswith(".json"):
-            found = json.loads(file.read_text(encoding="utf-8"))
-        else:
-            try:
-                import yaml  # type: ignore[import-untyped]
-            except ImportError as error:
-                raise MissingExtraError(f"{file} is YAML, which needs PyYAML: pip install pyyaml") from error
-            found = yaml.safe_load(file.read_text(encoding="utf-8"))
-        if not isinstance(found, Mapping):
-            raise ArgumentError(f"{file}: expected names and values, found {type(found).__name__}")
-        return dict(found)
-    if optional:
-        return {}
-    raise ArgumentError(f"path={shortened(str(meta.parent))}: expected {_META}/{names[0]}, the {what} of the folder")
-
-
-def _braces(text: str) -> list[str]:
-    """The names that a text with brace ranges stands for: `s_{000..002}.tar`."""
-    found = re.search(r"\{([^{}]*)\}", text)
-    if not found:
-        return [text]
-    span = re.fullmatch(r"(\d+)\.\.(\d+)", found[1])
-    if span:
-        width = len(span[1]) if span[1].startswith("0") else 0
-        choices = [str(number).zfill(width) for number in range(int(span[1]), int(span[2]) + 1)]
-    else:
-        choices = found[1].split(",")
-    start, end = found.span()
-    return [name for choice in choices for name in _braces(text[:start] + choice + text[end:])]
+def _not_prepared(path: str) -> ArgumentError:
+    """The error for what is no prepared folder."""
+    start = f"path={shortened(path)}: expected a folder with {META}, as `energon prepare` makes"
+    if "://" in path:
+        return ArgumentError(
+            f"{start}, on a local or mounted file system, found a URL: mount the store, or name its tars and their "
+            'fields: gm.PackedDataset("s3://bucket/*.tar", sample=gm.ImageText(model, fields=...))'
+        )
+    if path.endswith((".yaml", ".yml")):
+        return ArgumentError(f"{start}, found a file: gm.Mixture.from_energon reads metadatasets")
+    if path.endswith(".jsonl"):
+        return ArgumentError(f"{start}, found a name of JSONL: name it as the shards of gm.PackedDataset")
+    return ArgumentError(start)
 
 
 def _range(subset: Any, total: int) -> tuple[int, int]:
@@ -254,8 +245,8 @@ def _check_count(path: Path, expected: int) -> None:
       ShardError: it is another one. Of a tar that is damaged, a run says where.
     """
 
-    def wrong(found: str, byte: int | None = None) -> ShardError:
-        reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found}: prepare the folder again"
+    def wrong(found: str, byte: int | None = None, advice: str = "prepare the folder again") -> ShardError:
+        reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found}: {advice}"
         return ShardError(str(path), None, byte, reason)
 
     index = Path(f"{path}.idx")
@@ -267,6 +258,10 @@ def _check_count(path: Path, expected: int) -> None:
         except ShardError:
             return
         if found != expected:
+            link = _first_link(path)
+            if link is not None:
+                advice = "links are not followed, write the tar with --hard-dereference and --dereference"
+                raise wrong(f"{found} in the tar with the link {link!r}", advice=advice)
             raise wrong(f"{found} in the tar")
         return
     offsets = index.read_bytes()
@@ -286,15 +281,28 @@ def _keys(path: str) -> dict[str, int]:
     """The record of each key of a tar."""
     keys: dict[str, int] = {}
     last, count = None, -1
+    for member in _members(path):
+        found = _NAME.fullmatch(member.name) if not _METADATA.match(member.name) else None
+        if not found:
+            continue
+        if found[1] != last:
+            last, count = found[1], count + 1
+        keys.setdefault(found[1], count)
+    return keys
+
+
+def _members(path: str) -> Iterator[tarfile.TarInfo]:
+    """The files and links of a tar, without links to themselves."""
     try:
         with tarfile.open(path, "r:") as archive:
             for member in archive:
-                found = _NAME.fullmatch(member.name) if member.isreg() and not _METADATA.match(member.name) else None
-                if not found:
-                    continue
-                if found[1] != last:
-                    last, count = found[1], count + 1
-                keys.setdefault(found[1], count)
+                is_link = (member.islnk() or member.issym()) and member.linkname != member.name
+                if member.isreg() or is_link:
+                    yield member
     except (OSError, tarfile.TarError) as error:
         raise MissingShardError(f"{path!r}: expected a tar, found: {error}") from error
-    return keys
+
+
+def _first_link(path: Path) -> str | None:
+    """The name of the first link of a tar."""
+    return next((member.name for member in _members(str(path)) if not member.isreg()), None)

@@ -195,8 +195,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     check_is_function(encoder)
     sample = values["sample"]
     if isinstance(sample, ImageText):
-        sample = _with_fields_of(folder, sample)
-        plan = plans.make_with_images(sample, encoder, manifest, values["max_document_bytes"])
+        plan = plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
         values["sample"] = plan
         _check_sizes(values, plan)
     elif sample is not None:
@@ -228,18 +227,6 @@ def _take_folder(values: dict[str, Any]) -> EnergonFolder | None:
         raise ArgumentError("drop=: the folder leaves out samples of its own, and there is one list of them")
     values["shards"] = folder.manifest
     return folder
-
-
-def _with_fields_of(folder: EnergonFolder | None, sample: ImageText) -> ImageText:
-    """A sample without `fields=` with those that a folder of Energon names, but for a text that the sample names."""
-    if folder is None or not folder.fields or sample.fields is not None:
-        return sample
-    fields = dict(folder.fields)
-    if sample.text is not None:
-        fields.pop("text", None)
-    if isinstance(sample.text, Text) or (sample.text and sample.text.field != Chat.field):
-        fields.pop("conversation", None)
-    return replace(sample, fields=fields)
 
 
 def _check_may_be_divided(values: Mapping[str, Any]) -> None:

@@ -20,6 +20,8 @@ pub(super) struct Damage {
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
     pub(super) is_file: bool,
+    /// Of a hard or symbolic link, what it stands for.
+    pub(super) target: Option<Vec<u8>>,
     /// Offset of its first header: that of a long name comes before its own.
     pub(super) start: u64,
     /// Bytes of its content.
@@ -42,6 +44,7 @@ pub(super) struct Archive {
 #[derive(Default)]
 struct Extras {
     name: Option<Vec<u8>>,
+    target: Option<Vec<u8>>,
     pax: Pax,
 }
 
@@ -82,12 +85,11 @@ impl Archive {
                 self.has_ended = true;
                 return Ok(None);
             };
-            let Header { kind, name, size } = header;
-            match kind {
+            match header.kind {
                 b'L' | b'K' | b'x' => {
-                    self.expect_data(size)?;
-                    let content = self.read_extra(size)?;
-                    extras.add(kind, &content).ok_or_else(|| {
+                    self.expect_data(header.size)?;
+                    let content = self.read_extra(header.size)?;
+                    extras.add(header.kind, &content).ok_or_else(|| {
                         self.damaged(
                             "expected records of pax, found others: download the shard again".to_owned(),
                         )
@@ -95,15 +97,15 @@ impl Archive {
                 }
                 // What holds for all members after it: times, comments.
                 b'g' => {
-                    self.expect_data(size)?;
+                    self.expect_data(header.size)?;
                     let mut global = Extras::default();
-                    let content = self.read_extra(size)?;
+                    let content = self.read_extra(header.size)?;
                     if global.add(b'x', &content).is_none() || global.pax != Pax::default() {
                         let found = "expected no global header of pax with paths and sizes, found one: write the tar again";
                         return Err(self.damaged(found.to_owned()));
                     }
                 }
-                _ => return self.member(kind, name, size, start, extras).map(Some),
+                _ => return self.member(header, start, extras).map(Some),
             }
         }
     }
@@ -111,11 +113,9 @@ impl Archive {
     /// The member whose header was read.
     fn member(
         &mut self,
-        kind: u8,
-        name: Vec<u8>,
-        size: u64,
+        Header { kind, name, size, target }: Header,
         start: u64,
-        Extras { name: long_name, pax }: Extras,
+        Extras { name: long_name, target: long_target, pax }: Extras,
     ) -> Result<Member, Damage> {
         if kind == b'S' || kind == b'M' || pax.is_sparse {
             let found =
@@ -129,7 +129,14 @@ impl Archive {
             _ => pax.size.filter(|_| is_file).unwrap_or(size),
         };
         self.expect_data(size)?;
-        Ok(Member { name: pax.path.or(long_name).unwrap_or(name), is_file, start, size })
+        let target = pax.target.or(long_target).unwrap_or(target);
+        Ok(Member {
+            name: pax.path.or(long_name).unwrap_or(name),
+            is_file,
+            target: matches!(kind, b'1' | b'2').then_some(target),
+            start,
+            size,
+        })
     }
 
     /// Appends at most `most` further bytes of the last member's content to `out`.
@@ -246,8 +253,8 @@ impl Extras {
     fn add(&mut self, kind: u8, content: &[u8]) -> Option<()> {
         match kind {
             b'L' => self.name = Some(until_nul(content).to_vec()),
-            b'x' => self.pax.add(content)?,
-            _ => {} // the target of a link
+            b'K' => self.target = Some(until_nul(content).to_vec()),
+            _ => self.pax.add(content)?,
         }
         Some(())
     }

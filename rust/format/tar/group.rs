@@ -9,6 +9,11 @@ use crate::format::projection::{Columns, IMAGES_KEY, ImageParts};
 
 /// The first bytes of a member that tell text from other data, which has a NUL in them: images, audio, video, arrays.
 const PROBED: u64 = 4 << 10;
+/// Extensions of videos and sounds.
+const UNSEEN: [&str; 21] = [
+    "mp4", "m4v", "avi", "mov", "webm", "mkv", "flv", "mpg", "mpeg", "wmv", "mp4s", "videos", "wav", "flac",
+    "mp3", "ogg", "opus", "m4a", "aac", "wavs", "audios",
+];
 /// More of them are an error: their names are held.
 const MOST_MEMBERS: usize = 10_000;
 /// Memory that is kept between groups.
@@ -129,6 +134,12 @@ fn is_json(extension: &str) -> bool {
     extension.rsplit('.').next().is_some_and(|last| last.eq_ignore_ascii_case("json"))
 }
 
+/// Whether a member is a video or a sound, as `gristmill._shards.energon_files` lists them.
+fn is_unseen(extension: &str) -> bool {
+    let last = extension.rsplit('.').next().unwrap_or_default();
+    UNSEEN.iter().any(|unseen| unseen.eq_ignore_ascii_case(last))
+}
+
 /// The rest of a name that leads into a member.
 fn inside<'a>(name: &'a str, extension: &str) -> Option<&'a str> {
     name.strip_prefix(extension)?.strip_prefix('.')
@@ -166,7 +177,12 @@ impl Group {
             return Ok(());
         }
         let offset = archive.offset();
-        let content = match wanted.reading(&extension) {
+        let reading = wanted.reading(&extension);
+        if let (Some(_), Some(target)) = (reading, &member.target) {
+            self.fault = Some((Some(member.start), link(&extension, target)));
+            return Ok(());
+        }
+        let content = match reading {
             None => Content::Unread,
             Some(Reading::Images) => match &wanted.images {
                 Some(parts) => Content::Images(images::read(archive, parts, member.size, wanted.limit)?),
@@ -305,7 +321,14 @@ impl Group {
                 _ => {}
             }
         }
-        line.extend_from_slice(b"]}");
+        line.push(b']');
+        if let Some(unseen) =
+            self.items.iter().map(|item| &item.extension).find(|extension| is_unseen(extension))
+        {
+            line.extend_from_slice(b",\"unseen\":");
+            to_json::write_string(unseen, line);
+        }
+        line.push(b'}');
     }
 
     /// All members, with those of the JSON objects among them. Of a binary one and of JSON the bytes count.
@@ -348,6 +371,15 @@ impl Group {
         jsonl::value(&self.data[range.clone()])
             .map_err(|reason| format!("expected JSON in the member {:?}: {reason}", item.extension))
     }
+}
+
+/// Why a member is not read that is a link.
+fn link(extension: &str, target: &[u8]) -> String {
+    format!(
+        "expected a file under {extension:?}, found a link to {:?}: links are not followed; write the tar with \
+         --hard-dereference and --dereference",
+        String::from_utf8_lossy(target)
+    )
 }
 
 /// The size of a member that is no text, and of an image its width and height.

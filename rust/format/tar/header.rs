@@ -8,6 +8,7 @@ const NAME: Range<usize> = 0..100;
 const SIZE: Range<usize> = 124..136;
 const CHECKSUM: Range<usize> = 148..156;
 const KIND: usize = 156;
+const TARGET: Range<usize> = 157..257;
 const MAGIC: Range<usize> = 257..263;
 const PREFIX: Range<usize> = 345..500;
 
@@ -18,6 +19,8 @@ pub(super) struct Header {
     pub(super) name: Vec<u8>,
     /// As it is written: not all kinds have data.
     pub(super) size: u64,
+    /// Of a link, the name of the member or file that it stands for.
+    pub(super) target: Vec<u8>,
 }
 
 impl Header {
@@ -36,7 +39,7 @@ impl Header {
         if &block[MAGIC] == b"ustar\0" && !prefix.is_empty() {
             name = [prefix, b"/", &name].concat();
         }
-        Ok(Self { kind: block[KIND], name, size })
+        Ok(Self { kind: block[KIND], name, size, target: until_nul(&block[TARGET]).to_vec() })
     }
 }
 
@@ -50,6 +53,7 @@ pub(in crate::format) fn is_header(head: &[u8]) -> bool {
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,
+    pub(super) target: Option<Vec<u8>>,
     pub(super) size: Option<u64>,
     /// The member is sparse: its data is not its content.
     pub(super) is_sparse: bool,
@@ -66,6 +70,7 @@ impl Pax {
             let (key, value) = (&record[..equals], &record[equals + 1..]);
             match key {
                 b"path" => self.path = Some(value.to_vec()),
+                b"linkpath" => self.target = Some(value.to_vec()),
                 b"size" => self.size = Some(std::str::from_utf8(value).ok()?.parse().ok()?),
                 _ => self.is_sparse |= key.starts_with(b"GNU.sparse."),
             }
@@ -120,7 +125,8 @@ mod tests {
     fn pax_records_must_be_valid() {
         let mut pax = Pax::default();
         pax.add(b"21 path=d/\xc3\xbc.x=\n.txt\n10 size=7\n16 mtime=123.25\n").unwrap();
-        assert_eq!(pax, Pax { path: Some(b"d/\xc3\xbc.x=\n.txt".to_vec()), size: Some(7), is_sparse: false });
+        let path = Some(b"d/\xc3\xbc.x=\n.txt".to_vec());
+        assert_eq!(pax, Pax { path, target: None, size: Some(7), is_sparse: false });
         pax.add(b"22 GNU.sparse.major=1\n").unwrap();
         assert!(pax.is_sparse);
         let invalid: [&[u8]; 8] = [

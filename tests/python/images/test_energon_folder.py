@@ -12,7 +12,7 @@ import pytest
 import gristmill as gm
 from chat_models import write_vision
 from helpers import assert_resumes, assert_same_batches, tar_of
-from images import captions
+from images import captions, image
 
 MODEL = gm.ImageModel("gemma3", size=(8, 12), tokens=4)
 COUNTS = {"train/a_00.tar": 6, "train/a_01.tar": 9, "val.tar": 4, "left.tar": 3}
@@ -29,13 +29,21 @@ def folder(tmp_path):
     meta = tmp_path / ".nv-meta"
     meta.mkdir()
     for number, (name, count) in enumerate(COUNTS.items()):
-        write(tmp_path / name, captions(count, number))
+        write(tmp_path / name, singles(count, number))
     (meta / ".info.json").write_text(json.dumps({"energon_version": "7.4.1", "shard_counts": COUNTS}))
     split(tmp_path)
     (meta / "dataset.yaml").write_text(
         "__module__: megatron.energon\n__class__: CaptioningSample\nfield_map: {image: png, caption: txt}\n"
     )
     return tmp_path
+
+
+def singles(count, shard):
+    """Records of one image and a caption."""
+    return [
+        (f"{number:04}", {"png": image(5 + number, 4, shard), "txt": f"caption {number} of {shard}".encode()})
+        for number in range(count)
+    ]
 
 
 def write(path, records):
@@ -90,8 +98,9 @@ def test_splits_are_read_unmodified(folder, tokenizer, caplog):
 
 
 def test_fields_of_the_folder_hold_beside_a_text_that_is_named(folder, tokenizer):
-    meta = folder / ".nv-meta/dataset.yaml"
-    meta.write_text("field_map: {imgs: '10.png', caption: txt}\n")  # only one of the images
+    for number, (name, count) in enumerate(COUNTS.items()):
+        records = singles(count, number)
+        write(folder / name, [(key, {**parts, "mask.png": image(4, 4)}) for key, parts in records])
     shards = gm.EnergonFolder(folder)
 
     def images(sample):
@@ -100,10 +109,10 @@ def test_fields_of_the_folder_hold_beside_a_text_that_is_named(folder, tokenizer
         )
         return sum(int(row["image_masks"].sum()) for row in dataset)
 
-    named = images(gm.ImageText(MODEL))
-    assert named == sum(number % 4 > 0 for count in (6, 9) for number in range(count))
-    assert images(gm.ImageText(MODEL, text=gm.Text("txt"))) == named
-    assert images(gm.ImageText(MODEL, fields={"text": "txt"})) > named
+    assert images(gm.ImageText(MODEL)) == 15
+    assert images(gm.ImageText(MODEL, text=gm.Text("txt"))) == 15
+    assert images(gm.ImageText(MODEL, fields={"text": "txt"})) == 30
+    assert images(gm.ImageText(MODEL, fields={"images": ["png"], "text": "txt"})) == 30
 
 
 def test_excluded_samples_and_subsets_are_left_out(folder, tokenizer):
@@ -135,6 +144,9 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
             gm.EnergonFolder(*arguments, **named)
 
     refused("expected a folder with .nv-meta", folder / "train")
+    refused(r"path='s3://bucket/x': .* found a URL: mount the store, or name its tars", "s3://bucket/x")
+    refused("found a file: gm.Mixture.from_energon reads metadatasets", folder / "mix.yaml")
+    refused("found a name of JSONL", folder / "x.jsonl")
     refused("split='dev': expected one of 'train', 'val', 'test'", folder, split="dev")
     refused("split='test': expected samples in it, found none", folder, split="test")
     refused("within the 15 samples of the split", folder, subset=(3, 99))
@@ -172,7 +184,7 @@ def test_counts_of_shards_are_compared_with_the_folders(folder, tokenizer):
     refused(r"byte \d+: expected 4 samples, as .info.json says, found more in the tar, which goes on where val.tar.idx")
     index.unlink()
     refused("expected 4 samples, as .info.json says, found 7 in the tar")
-    tar.write_bytes(tar_of(captions(4, 2)))
+    tar.write_bytes(tar_of(singles(4, 2)))
     assert len(records(gm.EnergonFolder(folder, split="val"), tokenizer)[0]) == 4
     # A tar that is cut is the run's to report.
     tar.write_bytes(tar.read_bytes()[:-20000])
@@ -281,6 +293,25 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
     path = folder.parent / "odd.yaml"
     for split, match in [
         ({"join": []}, "found join: joins, auxiliary data"),
+        ({"path": here, "aux": {"x": here}}, "found aux: joins, auxiliary data"),
+        ({}, "found nothing else: joins, auxiliary data"),
+        ({"path": here, "blend": []}, "expected the keys .*, found 'blend', which may change the samples"),
+        ({"path": here, "limit": 3}, "expected the keys .*, found 'limit', which may change the samples"),
+        ({"blend": [{"path": here, "repetitions": 2}]}, "found 'repetitions'"),
+        ({"blend_epochized": [{"path": here, "weight": 2}]}, "found 'weight'"),
+        ({"blend": [{"path": here}], "split_part": "val"}, "found 'split_part'"),
+        ({"blend": {"path": here}}, "blend: expected a list of paths, found dict"),
+        ({"path": here, "shuffle_over_epochs_multiplier": -1}, "expected 1, each sample once an epoch, found -1"),
+        ({"path": here, "shuffle_over_epochs_multiplier": None}, "found None: leave it out; seed=None"),
+        ({"path": here, "split_part": 3}, "split_part: expected text, found 3"),
+        ({"path": here, "split_config": "other.yaml"}, "expected .nv-meta/other.yaml"),
+        ({"path": "odd.yaml", "split_config": "split.yaml"}, "split_config of another metadataset is not offered"),
+        ({"path": "odd.yaml", "dataset_config": "a.yaml"}, "dataset_config of another metadataset is not offered"),
+        ({"path": "lines.jsonl"}, "found a name of JSONL: name it as the shards of gm.PackedDataset"),
+        ({"path": "msc://profile/folder"}, "'msc://profile/folder': .* found a URL: mount the store"),
+        ({"path": here, "subset": {"range": ["end", 5]}}, "as the start of a range, found 'end'"),
+        ({"path": here, "subset": {"range": ["1.2.3%", 5]}}, "expected a number, a percentage or end"),
+        ({"path": here, "subset": {"range": [0, 5], "step": 2}}, "expected a subset with a range of two numbers"),
         (
             {"blend_epochized": [{"repetitions": -1, "path": here}]},
             "expected repetitions from 0 on in each item of blend",
@@ -302,3 +333,44 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
     path.write_text("a: 1\n")
     with pytest.raises(gm.ArgumentError, match="expected a metadataset of Energon"):
         gm.Mixture.from_energon(path)
+    path.write_text(json.dumps({"__class__": "MetadatasetV2", "splits": {"train": {"path": here}}, "more": 1}))
+    with pytest.raises(gm.ArgumentError, match="found 'more', which may change the samples"):
+        gm.Mixture.from_energon(path)
+
+
+def test_metadatasets_of_the_first_kind_are_blends(folder, tmp_path):
+    datasets = [{"path": f"./{folder.name}", "weight": 3, "subflavor": "a"}, {"path": f"./{folder.name}"}]
+    value = {"__module__": "megatron.energon", "__class__": "Metadataset", "splits": {"train": {"datasets": datasets}}}
+    path = folder.parent / "first.yaml"
+    path.write_text(json.dumps(value))
+    name = folder.name
+    assert shares(gm.Mixture.from_energon(path)) == {name: ("train", 3.0), f"{name}-2": ("train", 1.0)}
+
+
+def test_other_files_of_a_folder_are_followed(folder, tokenizer, tmp_path):
+    meta = folder / ".nv-meta"
+    for number, (name, count) in enumerate(COUNTS.items()):
+        more = [(key, {**parts, "long.txt": parts["txt"] * 2}) for key, parts in singles(count, number)]
+        write(folder / name, more)
+    (meta / "other.json").write_text(
+        json.dumps({"split_parts": {"train": ["val.tar"], "val": []}, "exclude": ["val.tar/0001"]})
+    )
+    (meta / "long.yaml").write_text("sample_type: {__module__: a, __class__: CaptioningSample}\n")
+    with (meta / "long.yaml").open("a") as file:
+        file.write("field_map: {image: png, caption: long.txt}\n")
+    more = {"split_config": "other.json", "dataset_config": "long.yaml"}
+    direct = gm.EnergonFolder(folder, **more)
+    assert direct.fields == {"images": "png", "text": "long.txt"}
+    assert records(direct, tokenizer) == (all_of(("val.tar", [0, 2, 3])), 1)
+    path = metadataset(folder.parent / "configs.yaml", train={"path": f"./{folder.name}", **more})
+    mixture = gm.Mixture.from_energon(path, sample=gm.ImageText(MODEL), epochs=1)
+    encoder = gm.Encoder.from_file(tokenizer)
+    rows = gm.PackedDataset(mixture, tokenizer=tokenizer, packing="pad", eos=False, lanes=1, seed=None, layout="grain")
+    decoded = [encoder.decode(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows]
+    assert [text.rpartition("<end_of_image>")[2].strip() for text in decoded] == [
+        f"caption {number} of 2" * 2 for number in (0, 2, 3)
+    ]
+    with pytest.raises(gm.ArgumentError, match=r"expected \.nv-meta/none\.yaml, the split of the folder"):
+        gm.EnergonFolder(folder, split_config="none.yaml")
+    with pytest.raises(gm.ArgumentTypeError, match="dataset_config"):
+        gm.EnergonFolder(folder, dataset_config=3)

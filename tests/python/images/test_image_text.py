@@ -385,7 +385,8 @@ def test_fields_are_guessed_aloud(tmp_path, folder, caplog):
         gm.PackedDataset(paths, sample=gm.ImageText(FIXED, text=gm.Chat()), **arguments)
     caption = [("a", {"png": image(9, 9), "json": b'{"caption": "An ant.", "width": 3}'})]
     paths = write(tmp_path, caption)
-    for fields in (None, {"images": "png;jpg", "text": "json[caption]"}):
+    more = {"images": "jpg, png", "text": "json.caption"}
+    for fields in (None, {"images": "png;jpg", "text": "json[caption]"}, more):
         (row,) = gm.PackedDataset(paths, sample=gm.ImageText(FIXED, fields=fields), **arguments)
         assert row["image_masks"].sum() == 1
 
@@ -475,7 +476,7 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path, folder, encoder):
         with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError), match=match):
             gm.PackedDataset(paths, tokenizer=folder, packing="pad", sample=gm.ImageText(**arguments))
     (tmp_path / "x.jsonl").write_text('{"txt": "a"}\n')
-    with pytest.raises(gm.ArgumentError, match="expected a tar that is not compressed, found Jsonl"):
+    with pytest.raises(gm.ArgumentError, match="expected a tar that is not compressed, found JSON lines"):
         list(gm.PackedDataset(tmp_path / "x.jsonl", tokenizer=folder, packing="pad", sample=sample, eos=False))
 
 

@@ -396,13 +396,18 @@ TARS = {
             "a.tar",
             entries_of(
                 ("d.text", tarfile.DIRTYPE, b""),
-                ("l.text", tarfile.SYMTYPE, b""),
+                ("l", tarfile.SYMTYPE, b""),
                 ("README", tarfile.REGTYPE, b"a"),
                 ("__meta__/a.text", tarfile.REGTYPE, b"a"),
             ),
             0,
             None,
         )
+    ],
+    "a hard or symbolic link": [
+        ("a.tar", entries_of((f"l.{part}", kind, b""), ("b.text", tarfile.REGTYPE, b"b")), 1, reason)
+        for kind in (tarfile.LNKTYPE, tarfile.SYMTYPE)
+        for part, reason in [("text", 'expected a file under "text", found a link'), ("jpg", "expected the key")]
     ],
     "members of one key that are not neighbours": [
         ("a.tar", tar_of([("a", {"text": b"a"}), ("b", {"text": b"b"}), ("a", {"text": b"a"})]), 3, None)

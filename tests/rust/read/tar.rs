@@ -101,7 +101,7 @@ fn neighbours_with_one_key_are_a_record() {
         entry(b'5', b"d/", b""),
         file(Names::Gnu, "d/a.jpg", &[0xff, 0, 1]),
         file(Names::Gnu, "d/a.txt", b"a"),
-        entry(b'2', b"d/b.txt", b""),
+        entry(b'2', b"README", b""),
         file(Names::Gnu, "__meta__/x.txt", b"no"),
         file(Names::Gnu, "d/b.txt", b"b"),
         file(Names::Gnu, "README", b"no"),
@@ -381,6 +381,46 @@ fn samples() -> impl Strategy<Value = (Vec<u8>, Vec<Option<String>>)> {
         bytes.extend(end());
         (bytes, expected)
     })
+}
+
+/// A link of `kind` to a target.
+fn link(kind: u8, name: &str, target: &[u8]) -> Vec<u8> {
+    let mut header = entry(kind, name.as_bytes(), b"");
+    let short = &target[..target.len().min(100)];
+    header[157..157 + short.len()].copy_from_slice(short);
+    seal(&mut header);
+    header
+}
+
+#[test]
+fn links_are_members_that_are_not_followed() {
+    let long = [b'x'; 150];
+    let pax = [b"163 linkpath=", &long[..], b"\n"].concat();
+    let shard = [
+        file(Names::Gnu, "a.txt", b"a"),
+        link(b'1', "a.jpg", b"b.jpg"), // not wanted
+        link(b'1', "a.txt", b"a.txt"), // the file itself, again
+        link(b'2', "b.txt", b"a.txt"),
+        file(Names::Gnu, "b.jpg", b"b"),
+        entry(b'K', b"././@LongLink", &long),
+        link(b'1', "c.txt", &long),
+        entry(b'x', b"PaxHeaders/d", &pax),
+        link(b'2', "d.txt", b""),
+        file(Names::Gnu, "e.txt", b"e"),
+        end(),
+    ]
+    .concat();
+    let long = String::from_utf8_lossy(&long).into_owned();
+    let at = |record: u64, byte: u64, target: &str| {
+        Err(format!(
+            "s.tar: record {record}, byte {byte}: expected a file under \"txt\", found a link to \"{target}\": links are not \
+             followed; write the tar with --hard-dereference and --dereference (Readable)"
+        ))
+    };
+    let expected =
+        [text(0, "a"), at(1, 2048, "a.txt"), at(2, 3584, &long), at(3, 5120, &long), text(6656, "e")];
+    assert_eq!(texts(&shard, "txt"), expected);
+    assert_eq!(texts_of("s.tar.gz", &gzip(&shard), &of("txt", 1000)), expected);
 }
 
 /// The rest from each position that a reader returned is what a reader that starts there returns.
