@@ -9,7 +9,7 @@ import numpy.typing as npt
 from gristmill._filter.compiler import Program, Steps
 from gristmill._prompts.mixing import Mixing as PromptMixing
 from gristmill._prompts.reading import Reading
-from gristmill._sample.plans import ImageTextPlan
+from gristmill._sample.plans import ChatPlan, ImageTextPlan
 from gristmill._spec.spec import Spec
 
 __all__ = [
@@ -103,6 +103,7 @@ def prompt_sources(
     mixing: PromptMixing, rows: int, seed: int | None, step: int, left: Sequence[int | None]
 ) -> npt.NDArray[np.int32]: ...
 def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
+def untrained_of(plan: ChatPlan, record: bytes) -> tuple[list[tuple[int, str]], str | None, list[int]]: ...
 def write_quarantined(path: str, stream: str, bad: Sequence[tuple[str, int | None, int | None, str]]) -> None: ...
 
 @final

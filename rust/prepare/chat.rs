@@ -76,6 +76,11 @@ impl Conversations {
         self.render_messages(&messages, values, text, trained, data)
     }
 
+    /// The rendered conversation of a record, and what of it is trained on. The error says what was expected and found.
+    pub(crate) fn trained(&self, values: &Values<'_>) -> Result<Trained, String> {
+        self.train(&self.messages(values)?, values)
+    }
+
     /// As [`render`](Self::render), with these messages.
     pub(super) fn render_messages(
         &self,
@@ -85,6 +90,14 @@ impl Conversations {
         trained: &mut Vec<Range<usize>>,
         data: &mut Vec<Range<usize>>,
     ) -> Result<(), String> {
+        let Trained { rendering, ranges, .. } = self.train(messages, values)?;
+        *trained = ranges;
+        *data = if self.protects_content { rendering.data_ranges() } else { Vec::new() };
+        *text = rendering.into_text();
+        Ok(())
+    }
+
+    fn train(&self, messages: &Plain<'_>, values: &Values<'_>) -> Result<Trained, String> {
         let tools = self.tools.of(values, self.keeps_filled())?;
         let chat = Chat {
             tools: tools.as_ref().map(|tools| Data::Json(tools.json.as_bytes())),
@@ -96,14 +109,11 @@ impl Conversations {
         };
         let rendered = match &self.training {
             Some(training) => self.template.render_trained(&chat, training),
-            None => self.template.render(&chat).map(|rendering| Trained { rendering, ranges: Vec::new() }),
+            None => self.template.render(&chat).map(Trained::from),
         };
-        let Trained { rendering, ranges } = rendered.map_err(|error| error.to_string())?;
-        Plain::check([messages].into_iter().chain(&tools), rendering.text())?;
-        *trained = ranges;
-        *data = if self.protects_content { rendering.data_ranges() } else { Vec::new() };
-        *text = rendering.into_text();
-        Ok(())
+        let trained = rendered.map_err(|error| error.to_string())?;
+        Plain::check([messages].into_iter().chain(&tools), trained.rendering.text())?;
+        Ok(trained)
     }
 
     /// The messages of a record, as templates take them.

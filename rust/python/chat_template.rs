@@ -9,6 +9,7 @@ use gristmill_chat_template::{
 use numpy::PyArray1;
 use pyo3::prelude::*;
 
+use super::choices::{ON_LOST_REASONING, find};
 use super::encoder::Encoder;
 use super::error::guarded;
 use crate::error::{Error, Result};
@@ -42,6 +43,8 @@ pub struct TrainOptions {
     stop_tokens: Vec<String>,
     reasoning: bool,
     tool_calls: bool,
+    on_lost_reasoning: String,
+    final_stop: Option<String>,
 }
 
 /// "assistant", "last", "all", "template", or a list of roles.
@@ -112,7 +115,7 @@ impl ChatTemplate {
         options: TrainOptions,
     ) -> PyResult<(String, Vec<SpanItem>)> {
         Ok(guarded(py, || {
-            let Trained { rendering, ranges } = self.trained(&conversation, options)?;
+            let Trained { rendering, ranges, .. } = self.trained(&conversation, options)?;
             let spans = spans_of(&rendering, &ranges);
             Ok((rendering.into_text(), spans))
         })?)
@@ -127,7 +130,7 @@ impl ChatTemplate {
         options: TrainOptions,
     ) -> PyResult<(Ids<'py>, Mask<'py>)> {
         let (ids, mask) = guarded(py, || {
-            let Trained { rendering, ranges } = self.trained(&conversation, options)?;
+            let Trained { rendering, ranges, .. } = self.trained(&conversation, options)?;
             let ids = if conversation.protects_content {
                 let mut ids = Vec::new();
                 encoder.inner().worker().encode_around(
@@ -182,10 +185,7 @@ impl ChatTemplate {
     fn trained(&self, conversation: &Conversation, options: TrainOptions) -> Result<Trained> {
         let chat = conversation.chat()?;
         match options.training()? {
-            None => {
-                let rendering = self.inner.render(&chat).map_err(template_error)?;
-                Ok(Trained { rendering, ranges: Vec::new() })
-            }
+            None => self.inner.render(&chat).map(Trained::from).map_err(template_error),
             Some(training) => self.inner.render_trained(&chat, &training).map_err(template_error),
         }
     }
@@ -194,7 +194,7 @@ impl ChatTemplate {
 impl TrainOptions {
     /// How to train; None if nothing is trained on.
     pub fn training(self) -> Result<Option<Training>> {
-        let Self { train_on, stop_tokens, reasoning, tool_calls } = self;
+        let Self { train_on, stop_tokens, reasoning, tool_calls, on_lost_reasoning, final_stop } = self;
         let on = match train_on {
             None => return Ok(None),
             Some(Choice::Roles(roles)) => TrainOn::Roles(roles),
@@ -210,7 +210,8 @@ impl TrainOptions {
                 }
             },
         };
-        Ok(Some(Training { on, reasoning, tool_calls, stop_tokens }))
+        let on_lost_reasoning = find("on_lost_reasoning", &on_lost_reasoning, &ON_LOST_REASONING)?;
+        Ok(Some(Training { on, reasoning, tool_calls, stop_tokens, final_stop, on_lost_reasoning }))
     }
 }
 

@@ -1,5 +1,7 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
+use gristmill_chat_template::OnLostReasoning;
+
 use crate::error::Error;
 use crate::spec::mixture::{OnExhausted, Unit};
 use crate::spec::{Layout, OnError, Packing, Truncation};
@@ -29,6 +31,9 @@ pub const ON_ERRORS: [(&str, MakeOnError); 2] =
 
 pub const ON_EXHAUSTED: [(&str, OnExhausted); 3] =
     [("continue", OnExhausted::Continue), ("stop", OnExhausted::Stop), ("error", OnExhausted::Error)];
+
+pub const ON_LOST_REASONING: [(&str, OnLostReasoning); 2] =
+    [("error", OnLostReasoning::Error), ("ignore", OnLostReasoning::Ignore)];
 
 pub const WEIGHTS_BY: [(&str, Unit); 3] =
     [("rows", Unit::Rows), ("tokens", Unit::Tokens), ("samples", Unit::Samples)];

@@ -5,22 +5,25 @@ use std::path::PathBuf;
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError};
 
+use gristmill_chat_template::{LostReasoning, OnLostReasoning};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::error::guarded;
 use super::keep::{Paths, Program, SidecarFiles};
+use super::sample::ChatPlan;
 use super::signals::Signals;
 use super::spec::places;
 use crate::codec::Codec;
-use crate::error::{Result, ShardError};
+use crate::error::{Error, Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
-    AfterError, Column, Format, Member, Position, Projection, ReadError, ReadOptions, RecordReader, Scratch,
-    Values, without_mark,
+    AfterError, Column, Format, Member, Position, Projection, RawKind, RawRecord, ReadError, ReadOptions,
+    RecordReader, Scratch, Values, without_mark,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
+use crate::prepare::field::Field;
 use crate::prepare::sidecars::Joined;
 use crate::spec::sidecars::Sidecars;
 use crate::store::{Piece, Shard, Source};
@@ -126,6 +129,32 @@ impl Source for Interruptible {
         self.stop.store(signals.have_raised(), Ordering::Relaxed);
         self.file.read_at(offset, out)
     }
+}
+
+/// The messages whose reasoning the template does not write, each with the field that has it; the error about them; and
+/// the messages that end in no stop token.
+type Untrained = (Vec<(usize, String)>, Option<String>, Vec<usize>);
+
+/// What a record's conversation, as JSON, does not train.
+#[pyfunction]
+pub fn untrained_of(py: Python<'_>, plan: ChatPlan, record: Vec<u8>) -> PyResult<Untrained> {
+    Ok(guarded(py, || {
+        let (mut paths, mut columns) = (Vec::new(), Vec::new());
+        let wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
+        let mut conversations = plan.conversations(0, true, wanted)?;
+        let projection = Projection::named(columns).with_paths(paths);
+        let line = RawRecord { kind: RawKind::Line, position: Position::default(), bytes: &record };
+        let mut rendered = |policy| {
+            if let Some(training) = &mut conversations.training {
+                training.on_lost_reasoning = policy;
+            }
+            projection.values(line, &mut Scratch::default(), |values| conversations.trained(values)).flatten()
+        };
+        let trained = rendered(OnLostReasoning::List).map_err(Error::Template)?;
+        let lost =
+            trained.lost_reasoning.into_iter().map(|LostReasoning { message, field }| (message, field));
+        Ok((lost.collect(), rendered(OnLostReasoning::Error).err(), trained.unstopped))
+    })?)
 }
 
 /// Key, kind and characters of a member.

@@ -60,7 +60,7 @@ mod _core {
     #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]
-    use super::inspect::Records;
+    use super::inspect::{Records, untrained_of};
     #[pymodule_export]
     use super::pipeline::{Pipeline, Taken, deal, piece_borders, usable_cores};
     #[pymodule_export]

@@ -46,6 +46,7 @@ pub struct Reading {
 
 /// A prompt: a conversation, or the text under a key.
 #[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has few")]
 enum Plan {
     Chat(ChatPlan),
     Text(TextPlan),

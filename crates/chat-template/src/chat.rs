@@ -208,9 +208,11 @@ pub(crate) struct Rendered {
 /// A conversation that was read, to be rendered as a whole or in part.
 pub(crate) struct Session<'a> {
     template: &'a ChatTemplate,
-    heap: &'a Heap<'a>,
-    origins: Arc<Origins>,
+    pub heap: &'a Heap<'a>,
+    pub origins: Arc<Origins>,
     pub messages: &'a [Val<'a>],
+    /// Whether the text ends in what makes the model answer.
+    pub add_generation_prompt: bool,
     messages_origin: Origin,
     globals: Vec<Val<'a>>,
     date: Option<DateTime>,
@@ -266,6 +268,7 @@ impl<'a> Session<'a> {
             heap,
             origins,
             messages: messages.items,
+            add_generation_prompt: chat.add_generation_prompt,
             messages_origin: messages.origin,
             globals,
             date: chat.date,
@@ -311,6 +314,11 @@ impl<'a> Session<'a> {
             self.prompt = Some(eval.run_from(tail).map(|()| eval.out.text).unwrap_or_default());
         }
         Ok(self.prompt.clone())
+    }
+
+    /// Gives the template another value of a variable.
+    pub(crate) fn set(&mut self, name: NameId, value: Val<'a>) {
+        self.globals[name as usize] = value;
     }
 
     pub(crate) fn finish(&self, rendered: Rendered) -> Rendering {

@@ -23,6 +23,7 @@ mod number;
 mod origin;
 mod parser;
 mod program;
+mod reasoning;
 mod rendering;
 mod resolve;
 mod scope;
@@ -36,6 +37,7 @@ pub use error::{Error, ErrorKind, Result};
 pub use heap::Limits;
 pub use input::{Data, NoneFields, Value};
 pub use mask::{TrainOn, Trained, Training};
+pub use reasoning::{LostReasoning, OnLostReasoning};
 pub use rendering::{Rendering, Source, Span};
 pub use strftime::DateTime;
 

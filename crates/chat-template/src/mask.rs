@@ -6,6 +6,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::chat::{Chat, ChatTemplate, Rendered, Session, with_memory};
 use crate::error::{Error, ErrorKind, Result};
+use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error};
 use crate::rendering::{Rendering, Source};
 use crate::text::Run;
 use crate::value::Val;
@@ -38,12 +39,24 @@ pub struct Training {
     /// The tokens at which the model stops. If empty, the token that ends a message is found in what the template
     /// writes behind it; needed for templates that write none.
     pub stop_tokens: Vec<String>,
+    /// A token that is written behind an assistant message at the end of the conversation, if the template writes none
+    /// there at which the model stops. It is trained on if the message is.
+    pub final_stop: Option<String>,
+    /// What becomes of a conversation with reasoning that the template does not write.
+    pub on_lost_reasoning: OnLostReasoning,
 }
 
 impl Training {
     /// Everything that an assistant message says.
     pub fn on(on: TrainOn) -> Self {
-        Self { on, reasoning: true, tool_calls: true, stop_tokens: Vec::new() }
+        Self {
+            on,
+            reasoning: true,
+            tool_calls: true,
+            stop_tokens: Vec::new(),
+            final_stop: None,
+            on_lost_reasoning: OnLostReasoning::Error,
+        }
     }
 }
 
@@ -54,10 +67,21 @@ pub struct Trained {
     pub rendering: Rendering,
     /// Ranges of bytes, in order, none empty, none touching the next one.
     pub ranges: Vec<Range<usize>>,
+    /// The reasoning of trained messages that the template does not write, if it is to be listed.
+    pub lost_reasoning: Vec<LostReasoning>,
+    /// The assistant messages that are trained on and end in no token at which the model stops.
+    pub unstopped: Vec<usize>,
+}
+
+impl From<Rendering> for Trained {
+    /// Nothing is trained on.
+    fn from(rendering: Rendering) -> Self {
+        Self { rendering, ranges: Vec::new(), lost_reasoning: Vec::new(), unstopped: Vec::new() }
+    }
 }
 
 /// What masks need to know of a message.
-struct Message<'a> {
+pub(crate) struct Message<'a> {
     role: &'a str,
     trained: bool,
     /// It has content that is more than white space, or tool calls.
@@ -112,21 +136,36 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// As [`ChatTemplate::render`]; and if the ranges cannot be derived. No range at all is no error.
+    /// As [`ChatTemplate::render`]; and if the ranges cannot be derived, or the template does not write the reasoning of
+    /// a trained message. No range at all is no error.
     pub fn render_trained(&self, chat: &Chat<'_>, training: &Training) -> Result<Trained> {
-        with_memory(|bump| {
-            let mut session = Session::open(self, bump, chat)?;
-            let rendered = session.render(session.messages, chat.add_generation_prompt)?;
-            let rendering = session.finish(rendered);
-            let stops =
-                if training.stop_tokens.is_empty() { None } else { Some(search(&training.stop_tokens)?) };
-            let messages = session.messages.iter().enumerate().map(Message::of).collect::<Result<_>>()?;
-            let traces = traces(&rendering, session.messages.len());
-            let mut finder =
-                Finder { template: self, session, messages, traces, rendering: &rendering, training, stops };
-            let ranges = finder.ranges()?;
-            Ok(Trained { rendering, ranges })
-        })
+        let trained = with_memory(|bump| self.train(&mut Session::open(self, bump, chat)?, training))?;
+        if training.on_lost_reasoning == OnLostReasoning::Error && !trained.lost_reasoning.is_empty() {
+            return Err(lost_error(&Trial { template: self, chat, training }, &trained.lost_reasoning));
+        }
+        Ok(trained)
+    }
+
+    /// Renders the conversation of a session, and finds what of it is trained on, and what is lost.
+    pub(crate) fn train(&self, session: &mut Session<'_>, training: &Training) -> Result<Trained> {
+        let rendered = session.render(session.messages, session.add_generation_prompt)?;
+        let mut rendering = session.finish(rendered);
+        let mut finder = Finder::new(self, session, &rendering, training)?;
+        finder.adds_stop = finder.lacks_final_stop()?;
+        let mut ranges = finder.ranges()?;
+        let lost_reasoning = finder.lost_reasoning(&ranges)?;
+        let last = finder.messages.len() - 1;
+        let trains_stop = finder.is_trained(last, &ranges);
+        let Finder { unstopped, adds_stop, .. } = finder;
+        if let Some(stop) = training.final_stop.as_ref().filter(|_| adds_stop) {
+            let start = rendering.text().len();
+            rendering.append(stop, last);
+            if trains_stop {
+                ranges.push(start..rendering.text().len());
+                ranges = merged(ranges);
+            }
+        }
+        Ok(Trained { rendering, ranges, lost_reasoning, unstopped })
     }
 }
 
@@ -136,14 +175,20 @@ pub(crate) fn search(tokens: &[String]) -> Result<AhoCorasick> {
     builder.map_err(|error| Error::new(ErrorKind::Input, format!("the special tokens: {error}")))
 }
 
-struct Finder<'a, 'r> {
-    template: &'a ChatTemplate,
-    session: Session<'a>,
-    messages: Vec<Message<'a>>,
+pub(crate) struct Finder<'a, 'r> {
+    template: &'r ChatTemplate,
+    pub session: &'r mut Session<'a>,
+    pub messages: Vec<Message<'a>>,
     traces: Vec<Trace>,
-    rendering: &'r Rendering,
-    training: &'r Training,
+    pub rendering: &'r Rendering,
+    pub training: &'r Training,
     stops: Option<AhoCorasick>,
+    /// Whether the final stop token follows the text.
+    adds_stop: bool,
+    /// The messages whose ranges were derived, in order.
+    derived: Vec<usize>,
+    /// Those of them that end in no stop token.
+    unstopped: Vec<usize>,
 }
 
 /// What the text has of a message.
@@ -209,13 +254,85 @@ fn words(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
     }
 }
 
-fn mask_error(message: impl Into<String>) -> Error {
+pub(crate) fn mask_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Mask, message)
 }
 
-impl Finder<'_, '_> {
-    fn text(&self) -> &str {
+impl<'a, 'r> Finder<'a, 'r> {
+    fn new(
+        template: &'r ChatTemplate,
+        session: &'r mut Session<'a>,
+        rendering: &'r Rendering,
+        training: &'r Training,
+    ) -> Result<Self> {
+        let messages: Vec<_> = session.messages.iter().enumerate().map(Message::of).collect::<Result<_>>()?;
+        let stops = match &training.stop_tokens[..] {
+            [] => None,
+            tokens => Some(search(&[tokens, training.final_stop.as_slice()].concat())?),
+        };
+        Ok(Self {
+            template,
+            traces: traces(rendering, messages.len()),
+            session,
+            messages,
+            rendering,
+            training,
+            stops,
+            adds_stop: false,
+            derived: Vec::new(),
+            unstopped: Vec::new(),
+        })
+    }
+
+    fn text(&self) -> &'r str {
         self.rendering.text()
+    }
+
+    /// Whether the conversation ends with an assistant message, and the template writes no stop token behind it.
+    fn lacks_final_stop(&mut self) -> Result<bool> {
+        let Some(stop) = &self.training.final_stop else { return Ok(false) };
+        let last = self.messages.len() - 1;
+        let Message { role, speaks, .. } = self.messages[last];
+        if role != ASSISTANT || self.session.add_generation_prompt {
+            return Ok(false);
+        }
+        let Some(region) = self.region(last)? else { return Ok(false) };
+        let behind = match region.own.last() {
+            Some((words, _)) => words.end,
+            None if speaks => return Ok(false), // The template leaves out its words.
+            None => self.start(last, &region)?,
+        };
+        let text = self.text();
+        let tail = &text[behind..];
+        let has_stop = match &self.stops {
+            Some(stops) => stops.is_match(tail),
+            None => tail.contains(stop) || self.template.special_tokens()?.is_match(tail),
+        };
+        if has_stop {
+            return Ok(false);
+        }
+        match self.template.special_tokens()?.find(&text[region.bytes.end.max(behind)..]) {
+            None => Ok(true),
+            Some(token) => Err(mask_error(format!(
+                "messages[{last}]: expected no token between it and the final_stop {stop:?}, found that the template ends \
+                 the conversation with {:?}: name that one in stop_tokens",
+                &text[region.bytes.end.max(behind)..][token.range()]
+            ))),
+        }
+    }
+
+    /// Whether any of a message's text is in the ranges that are trained on.
+    pub(crate) fn is_trained(&self, message: usize, ranges: &[Range<usize>]) -> bool {
+        if !matches!(self.training.on, TrainOn::All | TrainOn::Template) {
+            return self.derived.contains(&message);
+        }
+        let Message { role, trained, .. } = self.messages[message];
+        let Trace { owned, own, .. } = &self.traces[message];
+        let is_in = |bytes: &Range<usize>| {
+            ranges.iter().any(|range| range.start < bytes.end && bytes.start < range.end)
+        };
+        let owned = owned.as_ref().filter(|_| own.is_empty());
+        trained && role == ASSISTANT && own.iter().map(|(bytes, _)| bytes).chain(owned).any(is_in)
     }
 
     fn ranges(&mut self) -> Result<Vec<Range<usize>>> {
@@ -294,11 +411,16 @@ impl Finder<'_, '_> {
             }
             let start = self.start(message, &region).map_err(describe)?;
             let end = self.end_token(message, start, &region).map_err(describe)?;
+            self.derived.push(message);
+            if end.is_empty() && !self.is_stopped_last(message) {
+                self.unstopped.push(message);
+            }
             for (start, end) in self.turns(start, end, &region).map_err(describe)? {
                 self.check_words(message, start..end.end).map_err(describe)?;
                 self.add_parts(start, end, &region, ranges);
             }
         } else if let Some((first, _)) = region.own.first() {
+            self.derived.push(message);
             self.add_parts(first.start, self.token_behind(&region), &region, ranges);
         }
         Ok(())
@@ -470,8 +592,17 @@ impl Finder<'_, '_> {
         )))
     }
 
+    /// Whether a message is the last one, and the final stop token follows it.
+    fn is_stopped_last(&self, message: usize) -> bool {
+        self.adds_stop && message + 1 == self.messages.len()
+    }
+
     /// The token that ends a message, behind its last own word.
     fn end_token(&self, message: usize, start: usize, region: &Region) -> Result<Range<usize>> {
+        if self.is_stopped_last(message) {
+            let end = self.text().len();
+            return Ok(end..end);
+        }
         if let Some(stops) = &self.stops
             && let Some((_, other)) = self.other_words(message, start..region.bytes.end)
         {
@@ -485,7 +616,7 @@ impl Finder<'_, '_> {
         let Some(last) = token_ranges(self.template.special_tokens()?, tail).pop() else {
             return Err(mask_error(format!(
                 "the template writes no special token behind it, but {tail:?}: name the tokens at which the model \
-                 stops (stop_tokens)"
+                 stops (stop_tokens), and the one that is to end a conversation's last turn (final_stop)"
             )));
         };
         if !tail[last.end..].trim().is_empty() {

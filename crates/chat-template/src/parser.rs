@@ -54,6 +54,11 @@ impl Names {
         &self.texts[id as usize]
     }
 
+    /// All names.
+    pub(crate) fn all(&self) -> impl Iterator<Item = (NameId, &str)> {
+        self.texts.iter().enumerate().map(|(id, text)| (id as NameId, text.as_str()))
+    }
+
     pub(crate) fn len(&self) -> usize {
         self.texts.len()
     }

@@ -6,7 +6,7 @@ use std::sync::Arc;
 
 use crate::chat::Rendered;
 use crate::origin::{Key, Origins, Root};
-use crate::text::Run;
+use crate::text::{Origin, Run};
 
 /// A rendered conversation.
 #[derive(Debug, Clone)]
@@ -128,6 +128,13 @@ impl Rendering {
             }
         }
         ranges
+    }
+
+    /// Adds text of the template's behind the last message.
+    pub(crate) fn append(&mut self, text: &str, message: usize) {
+        self.text.push_str(text);
+        let run = Run { end: self.text.len() as u32, origin: Origin::TEMPLATE, owner: message as u32 + 1 };
+        self.runs.push(run);
     }
 
     pub(crate) fn runs(&self) -> &[Run] {

@@ -56,6 +56,11 @@ impl<'a> Str<'a> {
         Self { text, from: origin.0, kind: Kind::One }
     }
 
+    /// A text of several runs.
+    pub(crate) fn of_runs(text: &'a str, runs: &'a [Run], heap: &Heap<'a>) -> Result<Self> {
+        Self::many(text, Mix { runs, start: 0 }, heap)
+    }
+
     /// The part of this string that `part`, a slice of its text, is.
     #[inline]
     pub(crate) fn part(self, part: &'a str, heap: &Heap<'a>) -> Result<Self> {

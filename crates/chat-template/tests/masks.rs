@@ -1,6 +1,8 @@
 //! What is trained on. Trained text stands between [[ and ]].
 
-use gristmill_chat_template::{Chat, ChatTemplate, Data, ErrorKind, Result, TrainOn, Training, Value};
+use gristmill_chat_template::{
+    Chat, ChatTemplate, Data, ErrorKind, OnLostReasoning, Result, TrainOn, Training, Value,
+};
 
 const SPECIAL: [&str; 8] =
     ["<|im_start|>", "<|im_end|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<A>", "</s>"];
@@ -188,8 +190,10 @@ fn a_message_of_several_channels_is_one_turn() {
 {%- if add_generation_prompt %}<|start|>assistant{% endif %}";
     let messages = r#"[{"role": "user", "content": "U1"}, {"role": "assistant", "content": "A1", "thinking": "T1"},
         {"role": "user", "content": "U2"}, {"role": "assistant", "content": "A2", "thinking": "T2"}]"#;
+    let training =
+        Training { on_lost_reasoning: OnLostReasoning::Ignore, ..Training::on(TrainOn::Assistant) };
     assert_eq!(
-        trained(source, messages, TrainOn::Assistant).unwrap(),
+        trained_with(source, messages, &training, &Value::Object(Vec::new())).unwrap(),
         "<|start|>user<|message|>U1<|end|><|start|>assistant[[<|channel|>final<|message|>A1<|end|>]]\
          <|start|>user<|message|>U2<|end|><|start|>assistant[[<|channel|>analysis<|message|>T2<|end|>\
          <|start|>assistant<|channel|>final<|message|>A2<|return|>]]"

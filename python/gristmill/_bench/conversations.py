@@ -17,7 +17,9 @@ Encode: TypeAlias = "Callable[[dict[str, Any]], dict[str, list[int]]]"
 
 # Values of `gm.Chat` that the others follow, or that change masks only.
 _FOLLOWED = frozenset({"kind", "field", "template", "tools", "template_kwargs", "add_generation_prompt"})
-_OF_MASKS = frozenset({"train_on", "on_untrained", "stop_tokens", "train_reasoning", "train_tool_calls"})
+_OF_MASKS = frozenset(
+    {"train_on", "on_untrained", "stop_tokens", "train_reasoning", "train_tool_calls", "on_lost_reasoning"}
+)
 
 
 def transformers(job: "Job") -> "Batches":

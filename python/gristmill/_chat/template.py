@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
-from gristmill._tokenizer import hub
+from gristmill._tokenizer import hub, special_tokens
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_special_tokens, core_of
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -23,6 +23,7 @@ if TYPE_CHECKING:
     from gristmill._chat.jinja import JinjaTemplate
 
 TrainOn: TypeAlias = 'Literal["assistant", "last", "all", "template"] | Sequence[str] | None'
+OnLostReasoning: TypeAlias = Literal["error", "ignore"]
 # Start and end in characters, message, part, and whether it is trained on.
 Span: TypeAlias = tuple[int, int, int | None, str, bool]
 
@@ -182,6 +183,8 @@ class ChatTemplate:
         stop_tokens: Sequence[str] = (),
         train_reasoning: bool = True,
         train_tool_calls: bool = True,
+        on_lost_reasoning: OnLostReasoning = "error",
+        final_stop: str | None = None,
         **kwargs: Any,
     ) -> list[Span]:
         """Where every character of the text comes from, and whether it is trained on.
@@ -197,6 +200,10 @@ class ChatTemplate:
           stop_tokens: the tokens at which the model stops, for templates that write none after a message.
           train_reasoning: whether reasoning is trained on, where it is a field of a message.
           train_tool_calls: whether tool calls are.
+          on_lost_reasoning: `"error"`: a trained message with reasoning of which the template writes nothing is an
+            error; `"ignore"`: the rest of it is trained on.
+          final_stop: a token that is written, and trained on, behind an assistant message at the end of the
+            conversation, where the template writes no token there at which the model stops.
           kwargs: as for `render`.
 
         Returns:
@@ -206,14 +213,16 @@ class ChatTemplate:
           message is None and the part `"unknown"`.
 
         Raises:
-          TemplateError: as for `render`; or the mask cannot be derived.
+          TemplateError: as for `render`; or the mask cannot be derived, or reasoning is lost.
+          ArgumentError: `final_stop` is no added token of the tokenizer, or does not go with the other arguments.
           ArgumentTypeError: as for `render`.
         """
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
-        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
+        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls, on_lost_reasoning, final_stop)
+        self._check_final_stop(final_stop, train_on, add_generation_prompt=add_generation_prompt)
         if self._unsupported is None:
             return self._core.spans(conversation, options)[1]
-        text, ranges = self._jinja_ranges(self._unsupported, conversation, train_on)
+        text, ranges = self._jinja_ranges(self._unsupported, conversation, options)
         borders = sorted({0, len(text), *itertools.chain.from_iterable(ranges)})
         inside = {start for start, end in ranges}
         return [(start, end, None, "unknown", start in inside) for start, end in itertools.pairwise(borders)]
@@ -228,6 +237,8 @@ class ChatTemplate:
         train_reasoning: bool = True,
         train_tool_calls: bool = True,
         special_tokens_in_content: Literal["id", "text"] = "id",
+        on_lost_reasoning: OnLostReasoning = "error",
+        final_stop: str | None = None,
         **kwargs: Any,
     ) -> tuple[npt.NDArray[np.int32], npt.NDArray[np.bool_]]:
         """The ids of a conversation's text, encoded as a whole, and the mask of its trained tokens.
@@ -242,6 +253,8 @@ class ChatTemplate:
           train_tool_calls: as for `spans`.
           special_tokens_in_content: `"id"`: a special token that is spelled out in a message has its id; `"text"`: it
             has the ids of its characters, and only the template writes special tokens.
+          on_lost_reasoning: as for `spans`.
+          final_stop: as for `spans`.
           kwargs: as for `spans`.
 
         Returns:
@@ -249,7 +262,7 @@ class ChatTemplate:
 
         Raises:
           TemplateError: as for `spans`; or nothing is trained on, though `train_on` asks for it.
-          ArgumentError: the template has no tokenizer.
+          ArgumentError: the template has no tokenizer; or as for `spans`.
           ArgumentTypeError: as for `render`.
         """
         if self._encoder is None:
@@ -260,13 +273,14 @@ class ChatTemplate:
         check_special_tokens(self._encoder, in_content=special_tokens_in_content)
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
         conversation["protects_content"] = special_tokens_in_content == "text"
-        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls)
+        options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls, on_lost_reasoning, final_stop)
+        self._check_final_stop(final_stop, train_on, add_generation_prompt=add_generation_prompt)
         if self._unsupported is None:
             ids, mask = self._core.encode(core_of(self._encoder), conversation, options)
         elif special_tokens_in_content == "text":
             raise TemplateError(f"special_tokens_in_content='text': {_UNKNOWN_ORIGINS}: {self.template_engine_reason}")
         else:
-            text, ranges = self._jinja_ranges(self._unsupported, conversation, train_on)
+            text, ranges = self._jinja_ranges(self._unsupported, conversation, options)
             ids, mask = _core.ChatTemplate.encode_text(core_of(self._encoder), text, ranges)
         if train_on is not None and not mask.any():
             raise TemplateError(
@@ -286,9 +300,21 @@ class ChatTemplate:
             self._jinja_template = JinjaTemplate(self.source, self._special_tokens)
         return self._jinja_template
 
+    def _check_final_stop(self, final_stop: str | None, train_on: TrainOn, *, add_generation_prompt: bool) -> None:
+        if final_stop is None:
+            return
+        check_final_stop(final_stop, add_generation_prompt=add_generation_prompt)
+        if train_on is None:
+            raise ArgumentError(f"final_stop={final_stop!r}: nothing is trained on with train_on=None; leave it out")
+        if self._unsupported is not None:
+            raise TemplateError(f"final_stop={final_stop!r}: {_UNKNOWN_ORIGINS}: {self.template_engine_reason}")
+        if self._encoder is not None:
+            check_is_added(self._encoder, final_stop)
+
     def _jinja_ranges(
-        self, reason: str, conversation: Mapping[str, Any], train_on: TrainOn
+        self, reason: str, conversation: Mapping[str, Any], options: Mapping[str, Any]
     ) -> tuple[str, list[tuple[int, int]]]:
+        train_on = options["train_on"]
         if not (train_on is None or train_on in ("all", "template")):
             raise TemplateError(
                 f"train_on={train_on!r}: {_UNKNOWN_ORIGINS}, so it is 'all', 'template' or None: "
@@ -297,7 +323,10 @@ class ChatTemplate:
         text, blocks = self._jinja(reason).render(conversation)
         if train_on is None:
             return text, []
-        untrained = [index for index, message in enumerate(json.loads(conversation["messages"])) if _is_off(message)]
+        messages = json.loads(conversation["messages"])
+        if options["reasoning"] and options["on_lost_reasoning"] == "error":
+            _check_reasoning(messages, text)
+        untrained = [index for index, message in enumerate(messages) if _is_off(message)]
         if untrained:
             raise TemplateError(f"messages[{untrained[0]}] is not to be trained on, but {_UNKNOWN_ORIGINS}")
         if train_on == "all":
@@ -327,6 +356,25 @@ def _is_off(message: Mapping[str, Any]) -> bool:
     """Whether a message's own `train` or `weight` takes it out."""
     weight = message.get("weight")
     return message.get("train") is False or (weight == 0 and not isinstance(weight, bool))
+
+
+def _check_reasoning(messages: Iterable[Mapping[str, Any]], text: str) -> None:
+    """Checks that a text whose origins are not known has the words of all reasoning.
+
+    Raises:
+      TemplateError: it has not.
+    """
+    for index, message in enumerate(messages):
+        found = {name: message.get(name) for name in ("reasoning_content", "thinking", "reasoning")}
+        if isinstance(content := message.get("content"), str) and "</think>" in content:
+            found["content"] = content.split("</think>")[0].split("<think>")[-1]
+        for name, words in found.items():
+            if message.get("role") == "assistant" and isinstance(words, str) and words.strip() not in text:
+                raise TemplateError(
+                    f"messages[{index}]: expected the reasoning of its {name!r} in the text, found that the template "
+                    "does not write it: use a template that writes it; or train without it "
+                    "(on_lost_reasoning='ignore')"
+                )
 
 
 def _joined(ranges: Iterable[tuple[int, int]]) -> list[tuple[int, int]]:
@@ -372,13 +420,55 @@ def to_json(name: str, value: Any) -> bytes:
         ) from None
 
 
-def train_options(train_on: Any, stop_tokens: Iterable[str], reasoning: bool, tool_calls: bool) -> dict[str, Any]:
-    """What is trained on, as the core takes it."""
+def check_final_stop(final_stop: Any, *, add_generation_prompt: bool) -> None:
+    """Checks a final stop token beside the other arguments.
+
+    Raises:
+      ArgumentError: it is empty, or the text ends with the start of an answer.
+      ArgumentTypeError: it is no string.
+    """
+    checks.text("final_stop", final_stop)
+    if add_generation_prompt:
+        raise ArgumentError(
+            f"final_stop={final_stop!r}: with add_generation_prompt=True the text ends with the start of an answer, "
+            "behind which no model stops; leave one of them out"
+        )
+
+
+def check_is_added(encoder: Encoder, final_stop: str) -> None:
+    """Checks that a final stop token is one token wherever it stands.
+
+    Raises:
+      ArgumentError: it is no added token of the tokenizer.
+    """
+    special, others = _added_tokens(encoder)
+    if final_stop not in special and final_stop not in others:
+        raise ArgumentError(
+            f"final_stop={final_stop!r}: expected an added token of the tokenizer, which is one token wherever it "
+            f"stands. {special_tokens.describe(core_of(encoder).json)}"
+        )
+
+
+def train_options(
+    train_on: Any,
+    stop_tokens: Iterable[str],
+    reasoning: bool,
+    tool_calls: bool,
+    on_lost_reasoning: OnLostReasoning,
+    final_stop: str | None,
+) -> dict[str, Any]:
+    """What is trained on, as the core takes it.
+
+    Raises:
+      ArgumentError: `on_lost_reasoning` is no word that it may be.
+    """
     return {
         "train_on": train_on if train_on is None or isinstance(train_on, str) else list(train_on),
         "stop_tokens": list(stop_tokens),
         "reasoning": bool(reasoning),
         "tool_calls": bool(tool_calls),
+        "on_lost_reasoning": checks.choice("on_lost_reasoning", on_lost_reasoning, ("error", "ignore")),
+        "final_stop": final_stop,
     }
 
 

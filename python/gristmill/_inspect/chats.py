@@ -1,18 +1,21 @@
 """`gristmill inspect --chat`: conversations of a shard with their trained tokens marked."""
 
 import itertools
-from collections.abc import Iterable, Mapping
+from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 import numpy.typing as npt
 
+from gristmill import _core
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
+from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat
 from gristmill._shards import stores
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted
 
 # A longer conversation takes several rows here.
@@ -43,11 +46,13 @@ def inspect(
     Raises:
       GristmillError: a setting is not allowed, or a record is bad.
     """
+    # What a run stops at is shown here.
+    sample = replace(make_of(Chat, settings, "--set"), on_lost_reasoning="ignore")
     dataset = PackedDataset(
         path,
         tokenizer=encoder,
         storage_options=dict(storage_options or ()),
-        sample=make_of(Chat, settings, "--set"),
+        sample=sample,
         sequence_length=_ROW,
         packing="pad",
         truncation="split",
@@ -58,8 +63,12 @@ def inspect(
     )
     iterator = iter(with_spec(dataset, replace(spec_of(dataset), delivers_untrained=True)))
     try:
-        by_record = itertools.groupby(iterator, key=lambda row: int(row["provenance"][0, 1]))
-        found = [_conversation(encoder, record, rows) for record, rows in itertools.islice(by_record, records)]
+        by_record = itertools.groupby(iterator, key=lambda row: tuple(row["provenance"][0, :2].tolist()))
+        lines = _Lines(dataset)
+        found = [
+            {"record": record, **_conversation(encoder, rows), **lines.untrained(shard, record)}
+            for (shard, record), rows in itertools.islice(by_record, records)
+        ]
     finally:
         iterator.close()
     return {"kind": "chat", "path": path, "conversations": found}
@@ -72,11 +81,35 @@ def describe(found: dict[str, Any]) -> str:
     for conversation in found["conversations"]:
         text = text_with_marks(conversation["parts"])
         tokens, trained = conversation["tokens"], conversation["trained"]
+        notes = "".join(f"\n{note}" for note in _notes(conversation))
         blocks.append(
             f"record {conversation['record']}: {counted(tokens, 'token')}, {trained:,} trained on, which are between "
-            f"{begin} and {end}\n\n{text}"
+            f"{begin} and {end}{notes}\n\n{text}"
         )
-    return "\n\n".join(blocks) or "no records"
+    return "\n\n".join(blocks + _summary(found["conversations"])) or "no records"
+
+
+def _notes(conversation: Mapping[str, Any]) -> list[str]:
+    """What a conversation does not train on."""
+    notes = [
+        f"messages[{lost['message']}]: the template does not write the reasoning of its {lost['field']!r}"
+        for lost in conversation["lost_reasoning"]
+    ]
+    return notes + [
+        f"messages[{message}]: no token at which the model stops is trained behind it: name it with stop_tokens=, or "
+        "for the last turn with final_stop="
+        for message in conversation["without_stop"]
+    ]
+
+
+def _summary(conversations: Sequence[Mapping[str, Any]]) -> list[str]:
+    """How many of the conversations lose reasoning, and what a run says of the first one."""
+    losing = [conversation for conversation in conversations if conversation["lost_reasoning"]]
+    return [
+        f"{len(losing):,} of {counted(len(conversations), 'conversation')} lose reasoning; a run with "
+        f'on_lost_reasoning="error" says of record {first["record"]}: {first["lost_reasoning_error"]}'
+        for first in losing[:1]
+    ]
 
 
 def marked(encoder: Encoder, ids: npt.NDArray[np.int32], trained: npt.NDArray[np.bool_]) -> list[dict[str, Any]]:
@@ -94,7 +127,29 @@ def text_with_marks(parts: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in parts)
 
 
-def _conversation(encoder: Encoder, record: int, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
+class _Lines:
+    """The records of a dataset's shards, each of which is read from its beginning."""
+
+    def __init__(self, dataset: PackedDataset) -> None:
+        self._source = spec_of(dataset).source.input
+        self._shards: dict[int, _core.Records] = {}
+
+    def untrained(self, shard: int, record: int) -> dict[str, Any]:
+        """Of a record, the reasoning that is lost, the error about it, and the messages that train no stop token."""
+        source = self._source
+        if shard not in self._shards:
+            path, size = utf8_path(source.shards.paths[shard]), source.shards.sizes[shard]
+            storage = source.shards.storage_options
+            self._shards[shard] = _core.Records(path, size, source.max_document_bytes, storage=storage)
+        line = self._shards[shard].record(record)
+        assert line is not None
+        assert isinstance(source.sample, ChatPlan)
+        lost, error, without_stop = _core.untrained_of(source.sample, line[2])
+        fields = [{"message": message, "field": field} for message, field in lost]
+        return {"lost_reasoning": fields, "lost_reasoning_error": error, "without_stop": without_stop}
+
+
+def _conversation(encoder: Encoder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
     tokens, mask = [], []
     for row in rows:
         is_token = row["tokens_segment_ids"] > 0
@@ -102,4 +157,4 @@ def _conversation(encoder: Encoder, record: int, rows: Iterable[Mapping[str, Any
         mask.append(row["tokens_loss_mask"][is_token])
     ids, trained = np.concatenate(tokens), np.concatenate(mask) == 1
     parts = marked(encoder, ids, trained)
-    return {"record": record, "tokens": len(ids), "trained": int(trained.sum()), "parts": parts}
+    return {"tokens": len(ids), "trained": int(trained.sum()), "parts": parts}

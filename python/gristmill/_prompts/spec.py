@@ -4,7 +4,7 @@ import hashlib
 import itertools
 import logging
 from collections.abc import Iterable, Mapping, Sequence
-from dataclasses import dataclass
+from dataclasses import dataclass, replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -258,6 +258,10 @@ def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
             raise checks.wrong_type(f"prompt[{name!r}]", sample, "gm.Chat or gm.Text")
         if isinstance(sample, Text) and sample.fim is not None:
             raise ArgumentError(f"prompt[{name!r}]: prompts are not cut: leave fim= of gm.Text out")
+        if isinstance(sample, Chat):
+            if sample.final_stop is not None:
+                raise ArgumentError(f"prompt[{name!r}]: prompts are not trained on: leave final_stop= of gm.Chat out")
+            sample = replace(sample, on_lost_reasoning=Chat.on_lost_reasoning)  # which has no effect
         made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
     if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:
         _LOGGER.warning("prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer")

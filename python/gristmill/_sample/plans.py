@@ -4,6 +4,7 @@ import dataclasses
 import datetime
 import hashlib
 import json
+import logging
 import os
 import re
 from dataclasses import dataclass
@@ -13,6 +14,7 @@ from typing import Any, ClassVar, overload
 from gristmill import _core
 from gristmill._chat.template import (
     ChatTemplate,
+    check_is_added,
     core_of_template,
     find_template,
     special_tokens_of,
@@ -28,7 +30,9 @@ from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
 from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, folder_of, token_id
 from gristmill._util import checks
-from gristmill.errors import ArgumentError, TemplateError
+from gristmill.errors import ArgumentError, GristmillError, TemplateError
+
+_LOGGER = logging.getLogger("gristmill")
 
 # The tokens of known models that announce prefix, middle and suffix.
 _SENTINELS = (
@@ -37,6 +41,10 @@ _SENTINELS = (
     ("<｜fim▁begin｜>", "<｜fim▁end｜>", "<｜fim▁hole｜>"),  # DeepSeek-Coder
     ("▁<PRE>", "▁<MID>", "▁<SUF>"),  # CodeLlama
 )
+
+
+# Also inside of another sample, which quotes it once more.
+_POLICY = re.compile(r', on_lost_reasoning=\\*"ignore\\*"')
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -274,7 +282,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     Raises:
       TemplateError: there is no template, it is not valid, or the core does not render it exactly.
       ArgumentError: the template prints the date, and there is none; or a date is not one; or the vocabulary lacks the
-        tokens of fill-in-the-middle.
+        tokens of fill-in-the-middle, or the final stop token.
       ArgumentTypeError: tools or variables hold what JSON cannot.
     """
     if isinstance(sample, Text):
@@ -287,6 +295,8 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
             fingerprint=_described(sample),
         )
     check_special_tokens(encoder, in_content=sample.special_tokens_in_content)
+    if sample.final_stop is not None:
+        check_is_added(encoder, sample.final_stop)
     template = _template(sample, encoder)
     core_of_template(template)
     date = _date(sample.date, template)
@@ -294,12 +304,21 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     has_fixed_tools = sample.tools is not None and tools_field is None
     fixed_tools = to_json("tools", sample.tools) if has_fixed_tools else None
     kwargs = to_json("template_kwargs", sample.template_kwargs) if sample.template_kwargs else None
+    if sample.stop_tokens and sample.final_stop is None:
+        _warn_of_missing_stop(sample, template, date)
     return ChatPlan(
         chat_template=template,
         field=sample.field,
         fixed_tools=fixed_tools,
         tools_field=tools_field,
-        training=train_options(sample.train_on, sample.stop_tokens, sample.train_reasoning, sample.train_tool_calls),
+        training=train_options(
+            sample.train_on,
+            sample.stop_tokens,
+            sample.train_reasoning,
+            sample.train_tool_calls,
+            sample.on_lost_reasoning,
+            sample.final_stop,
+        ),
         add_generation_prompt=sample.add_generation_prompt,
         kwargs=kwargs,
         date=date,
@@ -390,6 +409,25 @@ def _date(given: str | None, template: ChatTemplate) -> str | None:
     return datetime.datetime.now().date().isoformat() if given == "today" else checks.text("date", given)
 
 
+def _warn_of_missing_stop(sample: Chat, template: ChatTemplate, date: str | None) -> None:
+    """Warns if the template ends a conversation without any of the stop tokens, as a short one shows."""
+    messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
+    options = {"date": date, "none_fields": sample.none_fields, **(sample.template_kwargs or {})}
+    train_on, stops = sample.train_on, tuple(sample.stop_tokens)
+    try:
+        text = template.render(messages, **options)
+        spans = template.spans(messages, train_on=train_on, stop_tokens=stops, **options)
+    except (GristmillError, TypeError):
+        return  # The template takes other conversations.
+    ends = [end for _, end, message, _, trained in spans if trained and message == 1]
+    if ends and not text[: ends[-1]].endswith(stops):
+        _LOGGER.warning(
+            "stop_tokens=%s: the template writes none of them behind the last turn of a conversation, which then "
+            "trains no token at which the model stops; final_stop= of gm.Chat writes one there",
+            list(stops),
+        )
+
+
 def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
     """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
     values = {
@@ -399,6 +437,11 @@ def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
     }
     inside = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
     return f"{type(sample).__name__}({inside})"
+
+
+def without_policy(fingerprint: str) -> str:
+    """A sample's fingerprint without what decides only when a run stops, which may change in a run."""
+    return _POLICY.sub("", fingerprint)
 
 
 def _hash(data: bytes) -> str:

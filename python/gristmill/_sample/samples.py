@@ -4,7 +4,7 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal, TypeAlias
 
-from gristmill._chat.template import ChatTemplate, TrainOn
+from gristmill._chat.template import ChatTemplate, OnLostReasoning, TrainOn, check_final_stop
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
 from gristmill._util import checks
@@ -17,6 +17,7 @@ _CHOICES = {
     "none_fields": ("drop", "keep"),
     "special_tokens_in_content": ("id", "text"),
     "on_untrained": ("error", "drop"),
+    "on_lost_reasoning": ("error", "ignore"),
 }
 _TRAIN_ON = ("assistant", "last", "all", "template")
 
@@ -122,6 +123,13 @@ class Chat:
       stop_tokens: the tokens at which the model stops, for templates that write none after a message.
       train_reasoning: whether reasoning is trained on, where it is a field of a message.
       train_tool_calls: whether tool calls are.
+      on_lost_reasoning: what becomes of a conversation of which a trained message has reasoning (`reasoning_content`,
+        `reasoning`, `thinking`, or a part of its content) of which the template writes nothing: `"error"`: it is a bad
+        record, whose message names what helps; `"ignore"`: it is trained on without it. Without an effect if
+        `train_reasoning=False`.
+      final_stop: a token of the tokenizer that is written behind an assistant message at the end of a conversation, and
+        trained on if the message is, where the template writes no token there at which the model stops, such as
+        `"<|user|>"` for GLM.
 
     Raises:
       ArgumentError: a value is not allowed.
@@ -142,9 +150,13 @@ class Chat:
     stop_tokens: Sequence[str] = ()
     train_reasoning: bool = True
     train_tool_calls: bool = True
+    on_lost_reasoning: OnLostReasoning = "error"
+    final_stop: str | None = None
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
+        if self.final_stop is not None:
+            check_final_stop(self.final_stop, add_generation_prompt=self.add_generation_prompt)
         for name, words in _CHOICES.items():
             checks.choice(name, getattr(self, name), words)
         for name in ("add_generation_prompt", "train_reasoning", "train_tool_calls"):

@@ -9,6 +9,7 @@ together with the others. So a fingerprint stays the same when a release adds an
 from collections.abc import Iterator, Mapping
 from typing import Any
 
+from gristmill._sample import plans
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED, Argument
 from gristmill._spec.kinds import SpecialToken
 from gristmill._util.named_values import decode, encode
@@ -72,14 +73,19 @@ def without_policy(fingerprint: str) -> str:
     """A fingerprint without the arguments that may change in a run: they decide when it stops, not what it yields."""
     free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
     # Those of a mixture's sources have the source's name before them.
-    return encode({name: value for name, value in decode(fingerprint).items() if name.rpartition(".")[2] not in free})
+    found = {}
+    for name, value in decode(fingerprint).items():
+        own = name.rpartition(".")[2]
+        if own not in free:
+            found[name] = plans.without_policy(value) if own == "sample" else value
+    return encode(found)
 
 
 def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead: str) -> str:
     """Why a stream cannot continue as another one: how the two differ up to where the first was saved.
 
-    Errors may be handled in another way from there on. Longer lines may be accepted if no record was quarantined
-    before.
+    Errors, and conversations that lose reasoning, may be handled in another way from there on. Longer lines may be
+    accepted if no record was quarantined before.
 
     Args:
       saved: the fingerprint of the first stream.
@@ -99,6 +105,8 @@ def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead
         return not (isinstance(old, int) and isinstance(new, int) and old < new)
 
     keys = {argument.key for _, argument in _defining() if not matters(argument)}
+    if plans.without_policy(str(before["sample"])) == plans.without_policy(str(after["sample"])):
+        keys.add("sample")
     return _describe(saved, current, _changed(saved, current) - keys, _WORDS, instead)
 
 

@@ -106,6 +106,40 @@ def test_messages_are_taken_out_of_the_mask(template):
     assert "".join(trained) == "2<|im_end|>"
 
 
+def test_reasoning_that_is_not_written_is_an_error(template):
+    messages = [*CONVERSATION[:3], {**CONVERSATION[3], "reasoning_content": "R"}]
+    for function in (template.encode, template.spans):
+        with pytest.raises(gm.TemplateError, match=r"messages\[3\]: expected its \"reasoning_content\" in the text"):
+            function(messages)
+        function(messages, train_on=None)
+        function(messages, train_reasoning=False)
+        with pytest.raises(gm.ArgumentError, match="on_lost_reasoning='drop'"):
+            function(messages, on_lost_reasoning="drop")
+    assert template.spans(messages, on_lost_reasoning="ignore") == template.spans(CONVERSATION)
+
+
+def test_final_stop_is_written_where_the_template_writes_none(folder, template):
+    source = (
+        "{% for m in messages %}<|im_start|>{{ m.content }}{% endfor %}{{ '<|im_start|>' if add_generation_prompt }}"
+    )
+    without = gm.ChatTemplate.from_string(source, tokenizer=folder)
+    stop = "<|im_start|>"
+    ids, mask = without.encode(CONVERSATION, stop_tokens=[stop], final_stop=stop)
+    encoder = gm.Encoder.from_pretrained(str(folder))
+    assert encoder.decode(ids[mask]) == f"One, naïve 🙂.{stop}2{stop}"
+    [*_, last] = without.spans(CONVERSATION, stop_tokens=[stop], final_stop=stop)
+    assert last == (last[0], last[0] + len(stop), 3, "template", True)
+    assert template.spans(CONVERSATION, final_stop=stop) == template.spans(CONVERSATION)
+    for options, message in (
+        ({"add_generation_prompt": True}, "the start of an answer"),
+        ({"train_on": None}, "nothing is trained on with train_on=None"),
+    ):
+        with pytest.raises(gm.ArgumentError, match=message):
+            without.spans(CONVERSATION, final_stop=stop, **options)
+    with pytest.raises(gm.ArgumentError, match="expected an added token of the tokenizer"):
+        without.encode(CONVERSATION, final_stop="2")
+
+
 def test_conversation_without_trained_tokens_is_an_error(template):
     with pytest.raises(gm.TemplateError, match="no token of this conversation is trained on"):
         template.encode(CONVERSATION[:1])
@@ -231,6 +265,10 @@ def test_template_outside_of_the_core_is_rendered_by_jinja2(folder):
 
     assert trained(outside, "template") == trained(inside, "template") == "One, naïve 🙂.;2;"
     assert trained(outside, "all") == outside.render(CONVERSATION)
+    reasoned = [*CONVERSATION[:3], {**CONVERSATION[3], "reasoning": "R"}]
+    outside.spans(reasoned, train_on="all", on_lost_reasoning="ignore")
+    outside.spans(reasoned, train_on="all", train_reasoning=False)
+    outside.spans([*CONVERSATION[:3], {"role": "assistant", "content": "<think>R</think>2"}], train_on="all")
     expected = inside.with_tokenizer(str(folder)).encode(CONVERSATION, train_on="template")
     for ours, theirs in zip(outside.encode(CONVERSATION, train_on="template"), expected, strict=True):
         np.testing.assert_array_equal(ours, theirs)
@@ -250,6 +288,15 @@ def test_template_outside_of_the_core_is_rendered_by_jinja2(folder):
             r"messages\[0\] is not to be",
         ),
         ({"train_on": "all", "messages": []}, "the conversation is empty"),
+        (
+            {"train_on": "all", "messages": [{"role": "assistant", "content": "a", "reasoning": "R"}]},
+            r"messages\[0\]: expected the reasoning of its 'reasoning' in the text",
+        ),
+        (
+            {"train_on": "template", "messages": [{"role": "assistant", "content": "a", "reasoning_content": "R"}]},
+            r"messages\[0\]: expected the reasoning of its 'reasoning_content' in the text",
+        ),
+        ({"train_on": "all", "final_stop": "<|im_end|>"}, r"final_stop='<\|im_end\|>': jinja2 renders the template"),
     ],
 )
 def test_masks_that_need_origins_are_errors_with_jinja2(folder, arguments, message):

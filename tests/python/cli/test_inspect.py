@@ -640,6 +640,43 @@ def test_inspect_chat_marks_trained_tokens(tmp_path, capsys):
     assert found[1]["tokens"] > 2**14
 
 
+def test_inspect_chat_shows_what_is_not_trained(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    turns = [
+        {"from": "human", "value": "Q1"},
+        {"from": "gpt", "value": "<think>R1</think>A1"},
+        {"from": "human", "value": "Q2"},
+        {"from": "gpt", "value": "<think>R2</think>A2"},
+    ]
+    shard.write_text("".join(json.dumps({"turns": turns[:count]}) + "\n" for count in (2, 4, 4)))
+    template = (
+        "{% for m in messages %}<|im_start|>{{ m.role }}: "
+        "{{ m.content if loop.last else m.content.split('</think>')[-1] }}{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant: {% endif %}"
+    )
+    stop = "<|im_start|>"
+    settings = {"field": "turns", "format": "sharegpt", "template": template, "stop_tokens": json.dumps([stop])}
+    command = ["inspect", shard, "--chat", "--tokenizer", folder]
+    command += [word for name, value in settings.items() for word in ("--set", f"{name}={value}")]
+    assert main.run([*map(str, command)]) == 0
+    shown = capsys.readouterr().out
+    assert "assistant: ⟦A1<|im_start|>⟧user: Q2<|im_start|>assistant: ⟦<think>R2</think>A2⟧" in shown
+    assert shown.count("messages[1]: the template does not write the reasoning of its 'content'\n") == 2
+    assert "messages[1]: no token at which the model stops is trained behind it: name it" in shown
+    assert '2 of 3 conversations lose reasoning; a run with on_lost_reasoning="error" says of record 1: ' in shown
+    assert 'or train on the last turn alone (train_on="last")' not in shown.partition("does not write it: ")[0]
+    found = run_json(capsys, *command)["conversations"]
+    lost = [{"message": 1, "field": "content"}]
+    assert [one["lost_reasoning"] for one in found] == [[], lost, lost]
+    assert [one["without_stop"] for one in found] == [[1], [3], [3]]
+    assert found[0]["lost_reasoning_error"] is None
+    assert found[1]["lost_reasoning_error"].startswith('messages[1]: expected the reasoning in its "content"')
+    found = run_json(capsys, *command, "--set", f"final_stop={stop}", "--set", "train_on=last")["conversations"]
+    assert [(one["lost_reasoning"], one["without_stop"]) for one in found] == [([], [])] * 3
+    assert found[2]["parts"][-1] == {"text": f"<think>R2</think>A2{stop}", "trained": True}
+
+
 @pytest.mark.parametrize(
     ("options", "code", "says"),
     [

@@ -131,7 +131,12 @@ def test_inspect_chat(tmp_path, capsys):
     shard = tmp_path / "a.jsonl"
     messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]
     shard.write_text(json.dumps({"messages": messages}))
-    assert_listed(run_json(capsys, "inspect", shard, "--chat", "--tokenizer", folder), "Conversations")
+    command = ["inspect", shard, "--chat", "--tokenizer", folder]
+    assert_listed(run_json(capsys, *command), "Conversations")
+    messages[1]["reasoning"] = "c"
+    shard.write_text(json.dumps({"messages": messages}))
+    seen = assert_listed(run_json(capsys, *command, "--set", 'stop_tokens=["<|im_start|>"]'), "Conversations")
+    assert seen == table("Conversations").keys()
 
 
 def test_inspect_state_of_prompts(tmp_path, capsys):

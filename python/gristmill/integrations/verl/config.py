@@ -168,6 +168,7 @@ class SFTConfig(DataConfig):
     enable_thinking_key: str
     enable_thinking_default: bool | None
     on_untrained: str
+    on_lost_reasoning: Any
 
     @classmethod
     def read(cls, config: Any) -> Self:
@@ -192,6 +193,9 @@ class SFTConfig(DataConfig):
             enable_thinking_key=key("enable_thinking_key", "enable_thinking"),
             enable_thinking_default=config.get("enable_thinking_default", None),
             on_untrained=checks.choice("on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
+            on_lost_reasoning=checks.choice(
+                "on_lost_reasoning", config.get("on_lost_reasoning", "error"), ("error", "ignore")
+            ),
         )
 
 

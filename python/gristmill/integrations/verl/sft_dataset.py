@@ -40,9 +40,9 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
     Args:
       parquet_files: Parquet, JSONL or Arrow files, globs or folders; or a list of them, in whose order they are read.
       tokenizer: a fast tokenizer of `transformers`, or the path of its folder.
-      config: veRL's `data`, a dict, an OmegaConf object or None. Keys of gristmill's own: `date`, `none_fields` and
-        `on_untrained` of `gm.Chat`; `max_document_bytes`, `max_error_rate`, `max_memory` and `threads` of
-        `gm.PromptDataset`.
+      config: veRL's `data`, a dict, an OmegaConf object or None. Keys of gristmill's own: `date`, `none_fields`,
+        `on_untrained` and `on_lost_reasoning` of `gm.Chat`; `max_document_bytes`, `max_error_rate`, `max_memory` and
+        `threads` of `gm.PromptDataset`.
       processor: must be None: there are no multimodal conversations.
       max_samples: the most records. -1: all.
 
@@ -168,7 +168,13 @@ def _encode(
             message if is_trained else {**message, "train": False}
             for message, is_trained in zip(messages, trained, strict=True)
         ]
-        return template.encode(marked, tools=tools, train_on=train_on if any(trained) else None, **variables)
+        return template.encode(
+            marked,
+            tools=tools,
+            train_on=train_on if any(trained) else None,
+            on_lost_reasoning=options.on_lost_reasoning,
+            **variables,
+        )
 
     ids, mask = masked([is_own and want is not False for is_own, want in zip(own, wanted, strict=True)], "assistant")
     others = [want is True and not is_own for is_own, want in zip(own, wanted, strict=True)]
