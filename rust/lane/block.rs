@@ -162,6 +162,8 @@ pub struct Document {
     pub tokens: usize,
     /// Number of further ids, which truncation has dropped.
     pub dropped: usize,
+    /// Whether nothing that its messages say is trained on, but only the tokens that end them.
+    pub only_stops: bool,
     /// The records left out between the previous document (possibly of the previous block) and this one.
     pub left_out_before: LeftOut,
 }

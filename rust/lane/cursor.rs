@@ -62,6 +62,8 @@ pub struct Totals {
     pub image_tokens: u64,
     /// Delivered documents that are not trained on, because one of their images cannot be decoded.
     pub undecodable: u64,
+    /// Delivered documents that nothing is trained of but the tokens that end messages.
+    pub only_stops: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -92,7 +94,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 22] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 23] {
         let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -117,6 +119,7 @@ impl Cursor {
             ("images", &mut totals.images),
             ("image_tokens", &mut totals.image_tokens),
             ("undecodable", &mut totals.undecodable),
+            ("only_stops", &mut totals.only_stops),
         ]
     }
 
@@ -187,5 +190,6 @@ impl std::ops::AddAssign for Totals {
         self.images = self.images.saturating_add(other.images);
         self.image_tokens = self.image_tokens.saturating_add(other.image_tokens);
         self.undecodable = self.undecodable.saturating_add(other.undecodable);
+        self.only_stops = self.only_stops.saturating_add(other.only_stops);
     }
 }

@@ -327,6 +327,7 @@ impl DocumentQueue {
         self.cursor.totals.documents += 1;
         self.cursor.totals.text_bytes += document.text_bytes as u64;
         self.cursor.totals.dropped += document.dropped as u64;
+        self.cursor.totals.only_stops += u64::from(document.only_stops);
     }
 
     fn count_left_out(&mut self, count: LeftOut) {

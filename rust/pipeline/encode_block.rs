@@ -14,7 +14,7 @@ use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
-use crate::prepare::{Prepare, Prepared, trained_tokens};
+use crate::prepare::{Prepare, Prepared, trained_tokens, trains_words};
 use crate::random::hash;
 use crate::spec::{OnError, StreamSpec, Truncation, UntrainedRows};
 
@@ -142,8 +142,11 @@ impl BlockEncoder {
             return Ok(Encoded::Filtered);
         }
         let has_mask = prepare.has_mask();
-        if has_mask && let Err(reason) = self.mask(prepared, before, ids) {
-            return Ok(Encoded::Bad(self.located(&document, reason)));
+        if has_mask {
+            match self.mask(prepared, before, ids) {
+                Ok(only_stops) => document.only_stops = only_stops,
+                Err(reason) => return Ok(Encoded::Bad(self.located(&document, reason))),
+            }
         }
         if is_overlong {
             match truncation {
@@ -258,7 +261,7 @@ impl BlockEncoder {
         images.extend(&prepared.images);
         ids.extend(bos);
         trained.extend(bos.map(|_| false));
-        let is_trained = trained_tokens(&prepared.trained, &starts);
+        let is_trained = trained_tokens(&prepared.trained, &starts, prepared.text.len());
         let of_sample = &mut images[first_image..];
         let expanded = samples.expand(text_ids, is_trained, of_sample, start, ids, &mut trained);
         ids.extend(eos);
@@ -268,23 +271,25 @@ impl BlockEncoder {
             return bad(reason);
         }
         let of_sample = &ids.images[first_image..];
-        let document = Document { tokens: ids.len() - start, images: of_sample.len() as u32, ..document };
+        let only_stops = !trains_words(&prepared.trained, &starts, prepared.text.len());
+        let (tokens, images) = (ids.len() - start, of_sample.len() as u32);
+        let document = Document { tokens, images, only_stops, ..document };
         if let Some(misfit) = samples.misfit(document.tokens, of_sample, sequence_length) {
             return if truncation == Truncation::Drop { Encoded::Filtered } else { bad(misfit) };
         }
         self.judge(document, &ids.trained[start..])
     }
 
-    /// Appends which of a document's tokens, which begin at `before`, are trained on. The error is a message about the
-    /// record.
-    fn mask(&self, prepared: &Prepared, before: usize, ids: &mut IdBuffer) -> Result<(), String> {
+    /// Appends which of a document's tokens, which begin at `before`, are trained on, and says whether none of them is of
+    /// what its messages say. The error is a message about the record.
+    fn mask(&self, prepared: &Prepared, before: usize, ids: &mut IdBuffer) -> Result<bool, String> {
         let StreamSpec { bos, eos, ref prepare, .. } = *self.spec;
         let text_ids = before + usize::from(bos.is_some())..ids.len() - usize::from(eos.is_some());
         let starts = self.token_starts(&prepared.text, &ids[text_ids])?;
         ids.trained.extend(bos.map(|_| false));
-        ids.trained.extend(trained_tokens(&prepared.trained, &starts));
+        ids.trained.extend(trained_tokens(&prepared.trained, &starts, prepared.text.len()));
         ids.trained.extend(eos.map(|_| prepare.trains_eos()));
-        Ok(())
+        Ok(!trains_words(&prepared.trained, &starts, prepared.text.len()))
     }
 
     /// Where in a text its tokens begin. The error is a message about the record.
@@ -332,7 +337,7 @@ impl BlockEncoder {
             Ok(if data.is_empty() {
                 self.worker.encode(text, ids)
             } else {
-                self.worker.encode_around(text, data, ids)
+                self.worker.encode_around(text, data, self.spec.prepare.guarded_tokens(), ids)
             }?)
         }) {
             if matches!(error, Error::Bug(_)) {

@@ -2,7 +2,9 @@
 
 use std::ops::Range;
 
-use gristmill_chat_template::{Chat, ChatTemplate, Data, DateTime, NoneFields, Trained, Training};
+use gristmill_chat_template::{
+    Chat, ChatTemplate, Data, DateTime, NoneFields, Trained, TrainedSpan, Training,
+};
 
 use super::field::Field;
 use super::share_gpt;
@@ -69,7 +71,7 @@ impl Conversations {
         &self,
         values: &Values<'_>,
         text: &mut String,
-        trained: &mut Vec<Range<usize>>,
+        trained: &mut Vec<TrainedSpan>,
         data: &mut Vec<Range<usize>>,
     ) -> Result<(), String> {
         let messages = self.messages(values)?;
@@ -87,13 +89,13 @@ impl Conversations {
         messages: &Plain<'_>,
         values: &Values<'_>,
         text: &mut String,
-        trained: &mut Vec<Range<usize>>,
+        trained: &mut Vec<TrainedSpan>,
         data: &mut Vec<Range<usize>>,
     ) -> Result<(), String> {
-        let Trained { rendering, ranges, .. } = self.train(messages, values)?;
-        *trained = ranges;
-        *data = if self.protects_content { rendering.data_ranges() } else { Vec::new() };
-        *text = rendering.into_text();
+        let rendered = self.train(messages, values)?;
+        *trained = rendered.spans();
+        *data = if self.protects_content { rendered.rendering.data_ranges() } else { Vec::new() };
+        *text = rendered.rendering.into_text();
         Ok(())
     }
 

@@ -1,6 +1,6 @@
 //! Prompts and completions: joined, and trained on the completion.
 
-use std::ops::Range;
+use gristmill_chat_template::TrainedSpan;
 
 use super::field::Field;
 use crate::format::{Content, Value, Values};
@@ -24,14 +24,14 @@ impl Completions {
         &self,
         values: &Values<'_>,
         text: &mut String,
-        trained: &mut Vec<Range<usize>>,
+        trained: &mut Vec<TrainedSpan>,
     ) -> Result<(), String> {
         trained.clear();
         push(values, &self.prompt, text)?;
         let start = text.len();
         push(values, &self.completion, text)?;
         if start < text.len() {
-            trained.push(start..text.len());
+            trained.push(TrainedSpan::whole(start..text.len()));
         }
         Ok(())
     }

@@ -11,6 +11,7 @@ use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
+use gristmill_chat_template::TrainedSpan;
 use serde::Deserialize;
 
 use super::chat::{Conversations, MessageFormat};
@@ -128,7 +129,7 @@ impl ImageTexts {
         &self,
         values: &Values<'_>,
         text: &mut String,
-        trained: &mut Vec<Range<usize>>,
+        trained: &mut Vec<TrainedSpan>,
         data: &mut Vec<Range<usize>>,
         images: &mut Vec<Image>,
         key: &mut String,
@@ -214,7 +215,7 @@ impl ImageTexts {
         field: &Field,
         images: usize,
         text: &mut String,
-        trained: &mut Vec<Range<usize>>,
+        trained: &mut Vec<TrainedSpan>,
     ) -> Result<(), String> {
         trained.clear();
         let caption = match field.of(values).map(Value::content) {
@@ -242,7 +243,7 @@ impl ImageTexts {
             let start = text.len();
             text.push_str(part);
             if !part.is_empty() {
-                trained.push(start..text.len());
+                trained.push(TrainedSpan::whole(start..text.len()));
             }
         }
         Ok(())
@@ -334,7 +335,7 @@ pub(super) fn mismatch(placeholders: usize, images: usize) -> String {
 }
 
 /// Puts what an image is in a text in place of what the template writes for it, wherever no message says that.
-fn expand(tokens: &ImageTokens, text: &mut String, trained: &mut [Range<usize>], data: &mut [Range<usize>]) {
+fn expand(tokens: &ImageTokens, text: &mut String, trained: &mut [TrainedSpan], data: &mut [Range<usize>]) {
     let is_data = |at: usize| data.iter().any(|range| range.contains(&at));
     let places: Vec<usize> =
         text.match_indices(&tokens.template).map(|(at, _)| at).filter(|at| !is_data(*at)).collect();
@@ -351,7 +352,13 @@ fn expand(tokens: &ImageTokens, text: &mut String, trained: &mut [Range<usize>],
         start = place + old;
     }
     expanded.push_str(&text[start..]);
-    for range in trained.iter_mut().chain(data) {
+    for TrainedSpan { bytes, lead, words } in trained {
+        *lead = moved(*lead);
+        for range in [bytes, words] {
+            *range = moved(range.start)..moved(range.end);
+        }
+    }
+    for range in data {
         *range = moved(range.start)..moved(range.end);
     }
     *text = expanded;

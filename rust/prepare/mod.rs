@@ -18,6 +18,8 @@ pub mod sidecars;
 use std::ops::Range;
 use std::sync::Arc;
 
+use gristmill_chat_template::TrainedSpan;
+
 use crate::error::ShardError;
 use crate::format::{Projection, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
@@ -48,7 +50,7 @@ pub struct Prepared {
     /// The text of the sample.
     pub text: String,
     /// Of samples with a mask: the bytes that are trained on, in order.
-    pub trained: Vec<Range<usize>>,
+    pub trained: Vec<TrainedSpan>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
     /// The images, in order.
@@ -61,7 +63,7 @@ pub struct Prepared {
 /// The parts of a sample, to be replaced.
 struct Sample<'a> {
     text: &'a mut String,
-    trained: &'a mut Vec<Range<usize>>,
+    trained: &'a mut Vec<TrainedSpan>,
     data: &'a mut Vec<Range<usize>>,
     images: &'a mut Vec<Image>,
     key: &'a mut String,
@@ -90,6 +92,18 @@ impl Prepare {
             Self::Text | Self::FillInTheMiddle(_) | Self::Chat(_) => false,
             Self::Completion(_) => true,
             Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
+        }
+    }
+
+    /// The added tokens, other than special ones, that are text in what conversations say.
+    pub fn guarded_tokens(&self) -> &[String] {
+        match self {
+            Self::Chat(conversations) => conversations.template.written_tokens(),
+            Self::ImageText(samples) => match &samples.text {
+                TextPart::Chat(conversations) => conversations.template.written_tokens(),
+                TextPart::Text(_) => &[],
+            },
+            Self::Text | Self::FillInTheMiddle(_) | Self::Completion(_) => &[],
         }
     }
 
@@ -188,11 +202,63 @@ impl Prepare {
     }
 }
 
-/// Whether each token is trained on: whether its first byte is, by the ranges that are.
-pub fn trained_tokens(trained: &[Range<usize>], starts: &[usize]) -> impl Iterator<Item = bool> {
-    let mut ranges = trained.iter().peekable();
-    starts.iter().map(move |start| {
-        while ranges.next_if(|range| range.end <= *start).is_some() {}
-        ranges.peek().is_some_and(|range| range.contains(start))
+/// Whether each token of a text is trained on: whether its first byte is, or what it has in front of a range that is
+/// trained on is white space of the template.
+pub fn trained_tokens<'a>(
+    trained: &'a [TrainedSpan],
+    starts: &'a [usize],
+    end: usize,
+) -> impl Iterator<Item = bool> + use<'a> {
+    spans_of_tokens(trained, starts, end).map(|(_, span)| span.is_some())
+}
+
+/// Whether some token that is trained on has a byte of what messages say.
+pub fn trains_words(trained: &[TrainedSpan], starts: &[usize], end: usize) -> bool {
+    let is_of_words = |token: &Range<usize>, span: &TrainedSpan| {
+        token.start < span.words.end && span.words.start < token.end
+    };
+    spans_of_tokens(trained, starts, end)
+        .any(|(token, span)| span.is_some_and(|span| is_of_words(&token, span)))
+}
+
+/// The bytes of each token, and the range by which it is trained on.
+fn spans_of_tokens<'a>(
+    trained: &'a [TrainedSpan],
+    starts: &'a [usize],
+    end: usize,
+) -> impl Iterator<Item = (Range<usize>, Option<&'a TrainedSpan>)> {
+    let mut spans = trained.iter().peekable();
+    let ends = starts.iter().skip(1).copied().chain([end]);
+    starts.iter().zip(ends).map(move |(&start, end)| {
+        while spans.next_if(|span| span.bytes.end <= start).is_some() {}
+        let span = spans.peek().copied().filter(|span| {
+            let begins_before = span.lead <= start && start < span.bytes.start && span.bytes.start < end;
+            span.bytes.contains(&start) || begins_before
+        });
+        (start..end, span)
     })
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn tokens_that_begin_in_white_space_of_the_template_are_trained() {
+        // Q: A.\n A: B.\n with " A", ": ", " B" and so on, of which "B.\n" is trained on.
+        let span = TrainedSpan { bytes: 9..12, lead: 8, words: 9..10 };
+        let mask =
+            |starts: &[usize]| trained_tokens(std::slice::from_ref(&span), starts, 13).collect::<Vec<_>>();
+        assert_eq!(
+            mask(&[0, 6, 8, 10, 12]),
+            [false, false, true, true, false],
+            "white space and the first word"
+        );
+        assert_eq!(mask(&[0, 6, 8, 9, 10]), [false, false, false, true, true], "white space by itself");
+        assert_eq!(mask(&[0, 7, 10]), [false, false, true], "other text in front of the first word");
+        assert_eq!(mask(&[0, 8, 8, 9]), [false, false, false, true], "a token that stands for no text");
+        let says = |starts: &[usize]| trains_words(std::slice::from_ref(&span), starts, 13);
+        assert!(says(&[0, 8, 10]) && says(&[0, 9, 10]));
+        assert!(!says(&[0, 7, 10]), "only what is behind the word");
+    }
 }

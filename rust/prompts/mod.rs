@@ -82,6 +82,16 @@ pub enum Prompt {
     Chat(Arc<Conversations>),
 }
 
+impl Prompt {
+    /// The added tokens, other than special ones, that are text in what a conversation says.
+    fn guarded_tokens(&self) -> &[String] {
+        match self {
+            Self::Text(_) => &[],
+            Self::Chat(conversations) => conversations.template.written_tokens(),
+        }
+    }
+}
+
 /// Reads, prepares and encodes all records. None if it was interrupted: `is_interrupted` is asked now and then on this
 /// thread. No thread is left when it returns.
 pub fn read(

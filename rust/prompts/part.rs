@@ -214,7 +214,7 @@ impl<'a> Preparer<'a> {
             }
             let before = part.ids.len();
             part.ids.extend(bos);
-            if let Err(error) = self.encode(&data, &mut part.ids) {
+            if let Err(error) = self.encode(&data, prompt.guarded_tokens(), &mut part.ids) {
                 return Ok(Err(error));
             }
             part.ids.extend(eos);
@@ -229,14 +229,19 @@ impl<'a> Preparer<'a> {
     }
 
     /// Appends the ids of the text. In the ranges `data` no special token is recognised.
-    fn encode(&mut self, data: &[std::ops::Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+    fn encode(
+        &mut self,
+        data: &[std::ops::Range<usize>],
+        guarded: &[String],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         let takes_turn = self.encoder.engine() == Engine::Reference && self.text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         caught(|| {
             Ok(if data.is_empty() {
                 self.worker.encode(&self.text, ids)
             } else {
-                self.worker.encode_around(&self.text, data, ids)
+                self.worker.encode_around(&self.text, data, guarded, ids)
             }?)
         })
     }

@@ -4,7 +4,7 @@ use std::ops::Range;
 
 use gristmill_chat_template::{
     Chat, ChatTemplate as Template, Data, DateTime, ErrorKind, NoneFields, Rendering, Source, TrainOn,
-    Trained, Training, Value,
+    Trained, TrainedSpan, Training, Value,
 };
 use numpy::PyArray1;
 use pyo3::prelude::*;
@@ -130,19 +130,21 @@ impl ChatTemplate {
         options: TrainOptions,
     ) -> PyResult<(Ids<'py>, Mask<'py>)> {
         let (ids, mask) = guarded(py, || {
-            let Trained { rendering, ranges, .. } = self.trained(&conversation, options)?;
+            let trained = self.trained(&conversation, options)?;
+            let rendering = &trained.rendering;
             let ids = if conversation.protects_content {
                 let mut ids = Vec::new();
                 encoder.inner().worker().encode_around(
                     rendering.text(),
                     &rendering.data_ranges(),
+                    self.inner.written_tokens(),
                     &mut ids,
                 )?;
                 ids
             } else {
                 encoder.inner().encode(rendering.text())?
             };
-            masked(encoder, rendering.text(), &ids, &ranges)
+            masked(encoder, rendering.text(), &ids, &trained.spans())
         })?;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
     }
@@ -158,8 +160,14 @@ impl ChatTemplate {
         let (ids, mask) = guarded(py, || {
             let starts: Vec<usize> = text.char_indices().map(|(at, _)| at).collect();
             let byte = |character: usize| starts.get(character).copied().unwrap_or(text.len());
-            let ranges: Vec<_> = ranges.iter().map(|(start, end)| byte(*start)..byte(*end)).collect();
-            masked(encoder, text, &encoder.inner().encode(text)?, &ranges)
+            // White space in front of a block is taken for the template's.
+            let span = |(start, end): &(usize, usize)| {
+                let bytes = byte(*start)..byte(*end);
+                let lead = text[..bytes.start].trim_end().len();
+                TrainedSpan { lead, ..TrainedSpan::whole(bytes) }
+            };
+            let spans: Vec<_> = ranges.iter().map(span).collect();
+            masked(encoder, text, &encoder.inner().encode(text)?, &spans)
         })?;
         Ok((PyArray1::from_vec(py, ids), PyArray1::from_vec(py, mask)))
     }
@@ -170,10 +178,10 @@ fn masked(
     encoder: &Encoder,
     text: &str,
     ids: &[u32],
-    ranges: &[Range<usize>],
+    spans: &[TrainedSpan],
 ) -> Result<(Vec<i32>, Vec<bool>)> {
     let starts = encoder.inner().token_starts(text, ids)?;
-    let mask = trained_tokens(ranges, &starts).collect();
+    let mask = trained_tokens(spans, &starts, text.len()).collect();
     Ok((ids.iter().map(|&id| id as i32).collect(), mask))
 }
 

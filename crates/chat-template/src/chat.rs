@@ -14,10 +14,10 @@ use crate::input::{Data, NoneFields, Reader, Value, input_error};
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;
-use crate::rendering::Rendering;
+use crate::rendering::{ROLES, Rendering};
 use crate::strftime::DateTime;
-use crate::text::{Origin, Run};
-use crate::value::{Function, Val};
+use crate::text::{Origin, Run, Str};
+use crate::value::{Dict, Function, Val};
 
 /// A chat template, compiled once and shared by threads.
 ///
@@ -40,12 +40,15 @@ pub struct ChatTemplate {
     variables: Vec<(NameId, String, Value<'static>)>,
     limits: Limits,
     tokens: Option<Tokens>,
+    source: Box<str>,
 }
 
 #[derive(Debug, Clone)]
 struct Tokens {
     special: AhoCorasick,
     all: AhoCorasick,
+    /// Those that the template writes.
+    written: Vec<String>,
 }
 
 fn tokens_unknown() -> Error {
@@ -91,6 +94,9 @@ impl<'v> Chat<'v> {
 /// Names that a template is given by their own arguments.
 const RESERVED: [&str; 4] = ["messages", "tools", "documents", "add_generation_prompt"];
 
+/// The key of what a message says.
+const CONTENT: &str = "content";
+
 const FUNCTIONS: [(&str, Function); 5] = [
     ("range", Function::Range),
     ("dict", Function::Dict),
@@ -117,6 +123,7 @@ impl ChatTemplate {
             variables: Vec::new(),
             limits: Limits::default(),
             tokens: None,
+            source: source.into(),
         })
     }
 
@@ -131,15 +138,44 @@ impl ChatTemplate {
     }
 
     /// Names the tokenizer's added tokens, which masks look for: those that are special, such as the one that ends a
-    /// message, and the others.
+    /// message, and the others. Variables are given before.
     ///
     /// # Errors
     ///
     /// There are more than can be searched for.
     pub fn with_tokens(mut self, special: &[String], others: &[String]) -> Result<Self> {
         let all: Vec<_> = special.iter().chain(others).cloned().collect();
-        self.tokens = Some(Tokens { special: search(special)?, all: search(&all)? });
+        let written = all.iter().filter(|token| self.writes(token)).cloned().collect();
+        self.tokens = Some(Tokens { special: search(special)?, all: search(&all)?, written });
         Ok(self)
+    }
+
+    /// The added tokens that the template writes, as far as it shows: those that its text has, those that it makes of a role,
+    /// and those that are its variables. White space is no such token.
+    pub fn written_tokens(&self) -> &[String] {
+        self.tokens.as_ref().map_or(&[], |tokens| &tokens.written)
+    }
+
+    fn writes(&self, token: &str) -> bool {
+        let is_variable = self.variables.iter().any(|(.., value)| match value {
+            Value::Str(text) => text == token,
+            Value::List(items) => items.iter().any(|item| matches!(item, Value::Str(text) if text == token)),
+            _ => false,
+        });
+        let has =
+            |before: &str, text: &str, after: &str| self.source.contains(&format!("{before}{text}{after}"));
+        let is_of_role = || {
+            ROLES.iter().filter_map(|role| token.split_once(role)).any(|(before, after)| {
+                ["'", "\"", "{{"].iter().any(|end| has("", before, end))
+                    && ["'", "\"", "}}"].iter().any(|start| has(start, after, ""))
+            })
+        };
+        !token.trim().is_empty() && (is_variable || has("", token, "") || is_of_role())
+    }
+
+    /// Whether the tokenizer's added tokens are known.
+    pub(crate) fn has_tokens(&self) -> bool {
+        self.tokens.is_some()
     }
 
     /// A search for the tokenizer's special tokens.
@@ -290,6 +326,25 @@ impl<'a> Session<'a> {
             generations: eval.generations,
             misplaced_generation: eval.misplaced_generation,
         })
+    }
+
+    /// The messages, one of them without some fields. Its content is an empty string if it has none then, as templates
+    /// expect one.
+    pub(crate) fn without(&self, message: usize, fields: &[&str]) -> Result<&'a [Val<'a>]> {
+        let mut messages = self.messages.to_vec();
+        if let Val::Dict(dict) = messages[message] {
+            let is_kept = |(key, value): &(Val<'a>, Val<'a>)| {
+                let is_none = key.is_text(CONTENT) && matches!(value, Val::None(_));
+                !is_none && !fields.iter().any(|field| key.is_text(field))
+            };
+            let mut entries: Vec<_> = dict.entries.iter().copied().filter(is_kept).collect();
+            if !entries.iter().any(|(key, _)| key.is_text(CONTENT)) {
+                entries.push((self.heap.constant(CONTENT)?, self.heap.str(Str::EMPTY)?));
+            }
+            let dict = Dict::new(self.heap.slice(&entries)?, dict.origin);
+            messages[message] = Val::Dict(self.heap.alloc(dict)?);
+        }
+        self.heap.slice(&messages)
     }
 
     fn eval(&mut self, messages: &'a [Val<'a>], add_generation_prompt: bool) -> Result<Eval<'a>> {

@@ -188,11 +188,11 @@ impl<'a> Eval<'a> {
 
     fn json_str(&mut self, string: Str<'a>, ascii: bool, origin: Option<Origin>) -> Result<()> {
         self.out.open("\"")?;
-        for (text, own, _) in string.runs(self.heap) {
+        for (text, run) in string.runs(self.heap) {
             self.heap.work(text.len())?;
             self.json_escaped(text, ascii)?;
             if origin.is_none() {
-                self.out.close(own);
+                self.out.close(run.origin);
             }
         }
         self.out.open("\"")

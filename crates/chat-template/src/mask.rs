@@ -1,5 +1,8 @@
 //! Which bytes of a rendering are trained on. The README states the rules.
 
+mod parts;
+mod remedies;
+
 use std::ops::Range;
 
 use aho_corasick::AhoCorasick;
@@ -10,6 +13,7 @@ use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error};
 use crate::rendering::{Rendering, Source};
 use crate::text::Run;
 use crate::value::Val;
+use parts::Division;
 
 /// What is trained on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
@@ -80,6 +84,81 @@ impl From<Rendering> for Trained {
     }
 }
 
+/// A range that is trained on, with what tells which tokens are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct TrainedSpan {
+    /// The range of bytes.
+    pub bytes: Range<usize>,
+    /// Where the template's white space right before the range begins: a token that begins there and ends in the range is
+    /// trained on, such as the first word of an answer to a prompt that ends in a space.
+    pub lead: usize,
+    /// From the first to the last byte of what messages say in the range; empty if they say nothing there.
+    pub words: Range<usize>,
+}
+
+impl TrainedSpan {
+    /// A range that is all of what a record says, and nothing around it.
+    pub fn whole(bytes: Range<usize>) -> Self {
+        Self { lead: bytes.start, words: bytes.clone(), bytes }
+    }
+}
+
+impl Trained {
+    /// The ranges with what tells which tokens are trained on.
+    pub fn spans(&self) -> Vec<TrainedSpan> {
+        let span = |range: &Range<usize>| TrainedSpan {
+            bytes: range.clone(),
+            lead: self.lead(range.start),
+            words: self.words(range),
+        };
+        self.ranges.iter().map(span).collect()
+    }
+
+    /// Where the template's white space begins that ends here.
+    fn lead(&self, end: usize) -> usize {
+        let (runs, text) = (self.rendering.runs(), self.rendering.text());
+        let last = runs.partition_point(|run| (run.end as usize) < end);
+        let mut lead = end;
+        for at in (0..=last).rev() {
+            let start = at.checked_sub(1).map_or(0, |before| runs[before].end as usize);
+            if !matches!(self.rendering.source(runs[at].origin.0), Source::Template) {
+                break;
+            }
+            lead = start + text[start..lead].trim_end().len();
+            if lead > start {
+                break;
+            }
+        }
+        lead
+    }
+
+    /// From the first to the last byte of what messages say in a range.
+    fn words(&self, range: &Range<usize>) -> Range<usize> {
+        let runs = self.rendering.runs();
+        let first = runs.partition_point(|run| run.end as usize <= range.start);
+        let mut start = first.checked_sub(1).map_or(0, |before| runs[before].end as usize);
+        let mut words = range.start..range.start;
+        for run in &runs[first..] {
+            if start >= range.end {
+                break;
+            }
+            let bytes = start.max(range.start)..range.end.min(run.end as usize);
+            start = run.end as usize;
+            if words_of(&self.rendering, run).is_some() {
+                words.start = if words.is_empty() { bytes.start } else { words.start };
+                words.end = bytes.end;
+            }
+        }
+        words
+    }
+
+    /// Whether something is trained on, but nothing that a message says: only the tokens that end messages, and other text
+    /// of the template.
+    pub fn trains_only_stops(&self) -> bool {
+        !self.ranges.is_empty() && self.spans().iter().all(|span| span.words.is_empty())
+    }
+}
+
 /// What masks need to know of a message.
 pub(crate) struct Message<'a> {
     role: &'a str,
@@ -96,10 +175,13 @@ impl<'a> Message<'a> {
         let mut trained = true;
         for name in ["train", "weight"] {
             trained &= is_on(field(name)).ok_or_else(|| {
-                mask_error(format!(
-                    "messages[{index}]: expected true, false, 1, 0 or null under its key {name:?}: a token is trained on or \
-                     not; correct the key, or leave it out"
-                ))
+                Error::new(
+                    ErrorKind::Input,
+                    format!(
+                        "messages[{index}]: expected true, false, 1, 0 or null under its key {name:?}: a token is trained on \
+                         or not; correct the key, or leave it out"
+                    ),
+                )
             })?;
         }
         Ok(Self {
@@ -128,8 +210,13 @@ fn is_said(value: Val<'_>) -> bool {
     }
 }
 
+/// The keys that messages have reasoning under.
+const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+
 /// The role whose messages the model generates.
 const ASSISTANT: &str = "assistant";
+/// The role of questions.
+const USER: &str = "user";
 
 impl ChatTemplate {
     /// Renders a conversation, and finds what of it is trained on.
@@ -139,7 +226,12 @@ impl ChatTemplate {
     /// As [`ChatTemplate::render`]; and if the ranges cannot be derived, or the template does not write the reasoning of
     /// a trained message. No range at all is no error.
     pub fn render_trained(&self, chat: &Chat<'_>, training: &Training) -> Result<Trained> {
-        let trained = with_memory(|bump| self.train(&mut Session::open(self, bump, chat)?, training))?;
+        let trained = match with_memory(|bump| self.train(&mut Session::open(self, bump, chat)?, training)) {
+            Err(error) if error.kind() == ErrorKind::Mask && self.has_tokens() => {
+                return Err(self.with_remedies(chat, training, &error));
+            }
+            trained => trained?,
+        };
         if training.on_lost_reasoning == OnLostReasoning::Error && !trained.lost_reasoning.is_empty() {
             return Err(lost_error(&Trial { template: self, chat, training }, &trained.lost_reasoning));
         }
@@ -150,7 +242,11 @@ impl ChatTemplate {
     pub(crate) fn train(&self, session: &mut Session<'_>, training: &Training) -> Result<Trained> {
         let rendered = session.render(session.messages, session.add_generation_prompt)?;
         let mut rendering = session.finish(rendered);
+        let adds_prompt = session.add_generation_prompt;
         let mut finder = Finder::new(self, session, &rendering, training)?;
+        if adds_prompt {
+            finder.leave_out_prompt()?;
+        }
         finder.adds_stop = finder.lacks_final_stop()?;
         let mut ranges = finder.ranges()?;
         let lost_reasoning = finder.lost_reasoning(&ranges)?;
@@ -189,6 +285,8 @@ pub(crate) struct Finder<'a, 'r> {
     derived: Vec<usize>,
     /// Those of them that end in no stop token.
     unstopped: Vec<usize>,
+    /// What was found of the template's text between parts of messages.
+    divisions: Vec<Division>,
 }
 
 /// What the text has of a message.
@@ -232,7 +330,7 @@ fn traces(rendering: &Rendering, messages: usize) -> Vec<Trace> {
                 None => trace.owned = Some(range.clone()),
             }
         }
-        if let Some((message, part)) = words(rendering, run)
+        if let Some((message, part)) = words_of(rendering, run)
             && let Some(trace) = traces.get_mut(message)
         {
             trace.own.push((range, part));
@@ -242,12 +340,10 @@ fn traces(rendering: &Rendering, messages: usize) -> Vec<Trace> {
 }
 
 /// The message whose words a run is, and which part of it; roles are no words.
-fn words(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
+fn words_of(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
     match rendering.source(run.origin.0) {
         Source::Message { part: "role", .. } => None,
-        Source::Message { message, part: "reasoning_content" | "thinking" | "reasoning" } => {
-            Some((message, Part::Reasoning))
-        }
+        Source::Message { message, part } if REASONING.contains(&part) => Some((message, Part::Reasoning)),
         Source::Message { message, part: "tool_calls" } => Some((message, Part::ToolCalls)),
         Source::Message { message, .. } => Some((message, Part::Content)),
         _ => None,
@@ -281,6 +377,7 @@ impl<'a, 'r> Finder<'a, 'r> {
             adds_stop: false,
             derived: Vec::new(),
             unstopped: Vec::new(),
+            divisions: Vec::new(),
         })
     }
 
@@ -300,7 +397,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         let behind = match region.own.last() {
             Some((words, _)) => words.end,
             None if speaks => return Ok(false), // The template leaves out its words.
-            None => self.start(last, &region)?,
+            None => self.start(last, &region)?.at,
         };
         let text = self.text();
         let tail = &text[behind..];
@@ -389,16 +486,30 @@ impl<'a, 'r> Finder<'a, 'r> {
                 continue;
             }
             let Some(region) = self.region(message)? else { continue };
-            let cut = region.bytes;
-            ranges = ranges
-                .into_iter()
-                .flat_map(|range| {
-                    [range.start..range.end.min(cut.start), range.start.max(cut.end)..range.end]
-                })
-                .filter(|range| range.start < range.end)
-                .collect();
+            for cut in self.without_trained(region.bytes) {
+                ranges = ranges
+                    .into_iter()
+                    .flat_map(|range| {
+                        [range.start..range.end.min(cut.start), range.start.max(cut.end)..range.end]
+                    })
+                    .filter(|range| range.start < range.end)
+                    .collect();
+            }
         }
         Ok(ranges)
+    }
+
+    /// A range without what messages in it say that are trained on.
+    fn without_trained(&self, range: Range<usize>) -> Vec<Range<usize>> {
+        let (mut left, mut start) = (Vec::new(), 0);
+        for run in self.rendering.runs() {
+            let bytes = range.start.max(start)..range.end.min(run.end as usize);
+            start = run.end as usize;
+            if words_of(self.rendering, run).is_none_or(|(message, _)| !self.messages[message].trained) {
+                left.push(bytes);
+            }
+        }
+        merged(left)
     }
 
     fn add_message(&mut self, message: usize, ranges: &mut Vec<Range<usize>>) -> Result<()> {
@@ -409,19 +520,23 @@ impl<'a, 'r> Finder<'a, 'r> {
             if region.own.is_empty() && self.messages[message].speaks {
                 return Ok(()); // The template leaves out its words: it would train an empty answer.
             }
-            let start = self.start(message, &region).map_err(describe)?;
-            let end = self.end_token(message, start, &region).map_err(describe)?;
+            let Start { at, parted } = self.start(message, &region).map_err(describe)?;
+            let end = self.end_token(message, at, &region).map_err(describe)?;
             self.derived.push(message);
             if end.is_empty() && !self.is_stopped_last(message) {
                 self.unstopped.push(message);
             }
-            for (start, end) in self.turns(start, end, &region).map_err(describe)? {
-                self.check_words(message, start..end.end).map_err(describe)?;
-                self.add_parts(start, end, &region, ranges);
+            for (begin, end) in self.turns(at, end, &region).map_err(describe)? {
+                self.check_words(message, begin..end.end).map_err(describe)?;
+                self.check_header(begin, &region).map_err(describe)?;
+                let start =
+                    if parted { self.opening(message, begin, &end).map_err(describe)? } else { begin };
+                self.add_parts(message, start, end, &region, ranges).map_err(describe)?;
             }
         } else if let Some((first, _)) = region.own.first() {
             self.derived.push(message);
-            self.add_parts(first.start, self.token_behind(&region), &region, ranges);
+            self.add_parts(message, first.start, self.token_behind(&region), &region, ranges)
+                .map_err(describe)?;
         }
         Ok(())
     }
@@ -456,6 +571,26 @@ impl<'a, 'r> Finder<'a, 'r> {
         Ok(turns)
     }
 
+    /// Checks that no role is in front of the words that are trained on.
+    fn check_header(&self, start: usize, region: &Region) -> Result<()> {
+        let words =
+            region.own.iter().find(|(own, _)| own.end > start).map_or(region.bytes.end, |(own, _)| own.start);
+        let mut begin = 0;
+        for run in self.rendering.runs() {
+            let bytes = begin..run.end as usize;
+            begin = bytes.end;
+            let is_role = matches!(self.rendering.source(run.origin.0), Source::Message { part: "role", .. });
+            if is_role && start <= bytes.start && bytes.end <= words {
+                return Err(mask_error(format!(
+                    "it begins with {:?}, and the template writes no such generation prompt: the model would be trained to \
+                     write the header of its message; give a template whose add_generation_prompt writes it",
+                    &self.text()[start..words]
+                )));
+            }
+        }
+        Ok(())
+    }
+
     /// Checks that no other message has words in a range that is trained on.
     fn check_words(&self, message: usize, range: Range<usize>) -> Result<()> {
         match self.other_words(message, range) {
@@ -475,7 +610,7 @@ impl<'a, 'r> Finder<'a, 'r> {
             start = bytes.end;
             if bytes.end > range.start
                 && bytes.start < range.end
-                && let Some((other, _)) = words(self.rendering, run)
+                && let Some((other, _)) = words_of(self.rendering, run)
                 && other != message
             {
                 return Some((other, bytes.start));
@@ -488,7 +623,9 @@ impl<'a, 'r> Finder<'a, 'r> {
     fn region(&mut self, message: usize) -> Result<Option<Region>> {
         let Trace { owned, split, own } = self.traces[message].clone();
         if split {
-            return Err(mask_error(format!("messages[{message}]: the template writes it in several places")));
+            return Err(mask_error(format!(
+                "messages[{message}]: the template writes it in several places, and each may be what the model would generate"
+            )));
         }
         let bytes = match (owned, own.first(), own.last()) {
             (Some(owned), ..) => owned,
@@ -506,12 +643,12 @@ impl<'a, 'r> Finder<'a, 'r> {
     }
 
     /// Where what the model generates begins: behind the generation prompt.
-    fn start(&mut self, message: usize, region: &Region) -> Result<usize> {
+    fn start(&mut self, message: usize, region: &Region) -> Result<Start> {
         if let Some(prompt) = self.session.fixed_prompt()?
             && !prompt.is_empty()
             && self.text()[region.bytes.clone()].starts_with(&prompt)
         {
-            return Ok(region.bytes.start + prompt.len());
+            return Ok(Start::behind(region.bytes.start + prompt.len()));
         }
         let prompt = self.render(message, true)?;
         if let Some(prompt) = &prompt
@@ -519,30 +656,69 @@ impl<'a, 'r> Finder<'a, 'r> {
             && prompt.text.len() <= region.bytes.end
             && self.other_words(message, prompt.text.len()..region.bytes.start).is_none()
         {
-            return Ok(prompt.text.len());
+            let (at, is_message) = (prompt.text.len(), |plain: Rendered| plain.text == prompt.text);
+            if self.has_header(at, region) && self.render(message, false)?.is_some_and(is_message) {
+                return self.behind_usual_prompt(at);
+            }
+            return Ok(Start::behind(at));
         }
         // What came before is rendered differently in the whole conversation: the prompt's end is looked for where
         // the message begins.
-        let tail = prompt.as_ref().and_then(|prompt| self.tail(prompt));
-        if let Some(tail) = tail {
+        if let Some(prompt) = &prompt
+            && let Some(tail) = self.tail(prompt, message)?
+        {
+            if tail.text.is_empty() && self.has_header(region.bytes.start, region) {
+                return self.behind_usual_prompt(region.bytes.start);
+            }
             return self.start_by_tail(&tail, region);
         }
         // The messages before cannot be rendered by themselves. Behind the whole conversation the prompt can.
-        let prompt = self.render(self.messages.len(), true)?;
-        match prompt.as_ref().and_then(|prompt| self.tail(prompt)) {
+        let all = self.messages.len();
+        let tail = match self.render(all, true)? {
+            Some(prompt) => self.tail(&prompt, all)?,
+            None => None,
+        };
+        match tail {
             Some(tail)
                 if self.text()[region.bytes.clone()].starts_with(&tail.text) && !tail.text.is_empty() =>
             {
-                Ok(region.bytes.start + tail.text.len())
+                Ok(Start::behind(region.bytes.start + tail.text.len()))
             }
             _ => Err(mask_error("the prompt that the model would answer to cannot be rendered")),
         }
+    }
+
+    /// Whether the template writes something in front of a message's words, from a start on.
+    fn has_header(&self, start: usize, region: &Region) -> bool {
+        let words = region.own.first().map_or(region.bytes.end, |(own, _)| own.start);
+        self.text().get(start..words).is_some_and(|header| !header.trim().is_empty())
+    }
+
+    /// The start of a message in front of which the template writes no generation prompt: behind the one that it writes
+    /// behind the first question, if the message begins with that. Some templates begin a turn again behind the result of a
+    /// tool.
+    fn behind_usual_prompt(&mut self, start: usize) -> Result<Start> {
+        let question = self.messages.iter().position(|message| message.role == USER).map_or(0, |at| at + 1);
+        let (plain, prompt) = (self.render(question, false)?, self.render(question, true)?);
+        let prompts = plain.zip(prompt);
+        let usual = prompts.as_ref().and_then(|(plain, prompt)| prompt.text.strip_prefix(&*plain.text));
+        let usual = usual.filter(|usual| self.text()[start..].starts_with(usual));
+        Ok(Start::behind(start + usual.map_or(0, str::len)))
     }
 
     /// The first messages by themselves; with a generation prompt, what the model would be given to generate the next
     /// one. `None`: the template refuses them.
     fn render(&mut self, messages: usize, add_generation_prompt: bool) -> Result<Option<Rendered>> {
         let messages = &self.session.messages[..messages];
+        self.render_messages(messages, add_generation_prompt)
+    }
+
+    /// Any messages. `None`: the template refuses them.
+    fn render_messages(
+        &mut self,
+        messages: &'a [Val<'a>],
+        add_generation_prompt: bool,
+    ) -> Result<Option<Rendered>> {
         match self.session.render(messages, add_generation_prompt) {
             Ok(rendered) => Ok(Some(rendered)),
             Err(error) if error.kind() == ErrorKind::Limit => Err(error),
@@ -550,24 +726,55 @@ impl<'a, 'r> Finder<'a, 'r> {
         }
     }
 
-    /// The generation prompt: what a template writes behind the last message.
-    fn tail(&self, prompt: &Rendered) -> Option<Tail> {
-        let runs = &prompt.runs;
-        let is_message = |run: &Run| {
-            run.owner != 0 || matches!(self.rendering.source(run.origin.0), Source::Message { .. })
+    /// The generation prompt behind the first messages: what a template writes in addition if there is to be one, also
+    /// where it does so while it is at the last message.
+    fn tail(&mut self, prompt: &Rendered, messages: usize) -> Result<Option<Tail>> {
+        let Some(last) = self.last_message_run(prompt) else { return Ok(None) };
+        let behind = prompt.runs[last].end as usize;
+        let start = match self.render(messages, false)? {
+            Some(plain)
+                if prompt.text != plain.text && self.text_behind(&plain) == self.text_behind(prompt) =>
+            {
+                parting_runs(prompt, &plain)
+            }
+            _ => behind,
         };
-        let last = runs.iter().rposition(is_message)?;
-        let start = runs[last].end as usize;
-        let borders = runs[last..].iter().map(|run| run.end as usize - start).collect();
-        Some(Tail { text: prompt.text[start..].to_owned(), borders })
+        let ends = prompt.runs.iter().map(|run| run.end as usize);
+        let borders = ends.filter(|end| *end >= start).map(|end| end - start).collect();
+        Ok(Some(Tail { text: prompt.text[start..].to_owned(), borders }))
+    }
+
+    /// The last run that was written while the template was at a message, or that a message says.
+    fn last_message_run(&self, rendered: &Rendered) -> Option<usize> {
+        rendered.runs.iter().rposition(|run| {
+            run.owner != 0 || matches!(self.rendering.source(run.origin.0), Source::Message { .. })
+        })
+    }
+
+    /// The text behind that.
+    fn text_behind<'t>(&self, rendered: &'t Rendered) -> &'t str {
+        let last = self.last_message_run(rendered);
+        &rendered.text[last.map_or(0, |last| rendered.runs[last].end as usize)..]
+    }
+
+    /// Takes the generation prompt at the end of the text out of the last message, where the template writes it while it
+    /// is at that message.
+    fn leave_out_prompt(&mut self) -> Result<()> {
+        let Some(plain) = self.render(self.messages.len(), false)? else { return Ok(()) };
+        if self.text().starts_with(&plain.text) {
+            for owned in self.traces.iter_mut().filter_map(|trace| trace.owned.as_mut()) {
+                owned.end = owned.end.min(plain.text.len());
+            }
+        }
+        Ok(())
     }
 
     /// The start of a message that begins like the generation prompt. It need not have all of it: many templates add
     /// the beginning of a reasoning that past messages do not have.
-    fn start_by_tail(&self, tail: &Tail, region: &Region) -> Result<usize> {
+    fn start_by_tail(&self, tail: &Tail, region: &Region) -> Result<Start> {
         let text = &self.text()[region.bytes.clone()];
         if text.starts_with(&tail.text) {
-            return Ok(region.bytes.start + tail.text.len());
+            return Ok(Start::behind(region.bytes.start + tail.text.len()));
         }
         let first_own = region.own.first().map_or(text.len(), |(own, _)| own.start - region.bytes.start);
         let borders: Vec<usize> = self
@@ -582,8 +789,8 @@ impl<'a, 'r> Finder<'a, 'r> {
         let header = Begin { text, tokens: token_ranges(tokens, text), borders: &borders };
         let prompt =
             Begin { text: &tail.text, tokens: token_ranges(tokens, &tail.text), borders: &tail.borders };
-        if let Some(start) = parting(&header, &prompt, first_own) {
-            return Ok(region.bytes.start + start);
+        if let Some(Start { at, parted }) = parting(&header, &prompt, first_own) {
+            return Ok(Start { at: region.bytes.start + at, parted });
         }
         Err(mask_error(format!(
             "it begins with {:?}, but the generation prompt is {:?}: where the model's words begin cannot be told",
@@ -642,15 +849,7 @@ impl<'a, 'r> Finder<'a, 'r> {
 
     /// The first stop token behind a message's words, before another message has any; else the end of its text.
     fn stop_token(&self, stops: &AhoCorasick, behind: usize, region: &Region) -> Range<usize> {
-        let mut end = self.text().len();
-        let mut start = 0;
-        for run in self.rendering.runs() {
-            if start >= behind && words(self.rendering, run).is_some() {
-                end = start;
-                break;
-            }
-            start = run.end as usize;
-        }
+        let end = self.next_words(behind);
         if let Some(token) = token_ranges(stops, &self.text()[behind..end.max(behind)]).first() {
             return behind + token.start..behind + token.end;
         }
@@ -666,31 +865,20 @@ impl<'a, 'r> Finder<'a, 'r> {
             _ => behind..behind,
         }
     }
+}
 
-    /// Adds what of a message is trained on: from its start to its end, without parts that are left out.
-    fn add_parts(&self, start: usize, end: Range<usize>, region: &Region, ranges: &mut Vec<Range<usize>>) {
-        let kept = |part: Part| match part {
-            Part::Content => true,
-            Part::Reasoning => self.training.reasoning,
-            Part::ToolCalls => self.training.tool_calls,
-        };
-        let mut begin = Some(start);
-        let mut last_kept = start;
-        for (range, part) in &region.own {
-            if range.end <= start || range.start >= end.end {
-                continue;
-            }
-            if kept(*part) {
-                begin.get_or_insert(range.start);
-                last_kept = range.end;
-            } else if let Some(from) = begin.take() {
-                ranges.push(from..last_kept.max(from));
-            }
-        }
-        match begin {
-            Some(from) => ranges.push(from..end.end),
-            None => ranges.push(end),
-        }
+/// Where what the model generates begins.
+struct Start {
+    at: usize,
+    /// The message goes on unlike the prompt from there: the model would not generate what the template writes before its
+    /// words.
+    parted: bool,
+}
+
+impl Start {
+    /// The end of the whole prompt.
+    fn behind(at: usize) -> Self {
+        Self { at, parted: false }
     }
 }
 
@@ -732,7 +920,7 @@ impl Begin<'_> {
 }
 
 /// Where a message parts from the generation prompt, if that can be told. `words` is where its own words begin.
-fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> Option<usize> {
+fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> Option<Start> {
     let mut common = common_prefix(&message.text[..words], prompt.text);
     // A token is matched as a whole or not at all.
     for token in message.tokens.iter().chain(&prompt.tokens) {
@@ -756,12 +944,32 @@ fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> Option<usiz
         let end = common + alike.len();
         let is_token = prompt.tokens_in(from..prompt.text.len()).next().is_some();
         if rest == alike || is_token && rest.starts_with(alike) && message.has_border(end) {
-            return Some(end);
+            return Some(Start::behind(end));
         }
     }
     // A token in the rest of both: they differ in white space only, and the prompt goes on in the message.
     let prompt_rest: Vec<&str> = prompt.tokens_in(common..prompt.text.len()).collect();
-    message.tokens_in(common..words).all(|token| !prompt_rest.contains(&token)).then_some(common)
+    let differ = message.tokens_in(common..words).all(|token| !prompt_rest.contains(&token));
+    differ.then_some(Start { at: common, parted: true })
+}
+
+/// Where a rendering with a generation prompt parts from one without: where the other one ends, or else the end of the
+/// last run up to which they are the same.
+fn parting_runs(prompt: &Rendered, plain: &Rendered) -> usize {
+    if prompt.text.starts_with(&plain.text) {
+        return plain.text.len();
+    }
+    let mut start = 0;
+    for (run, other) in prompt.runs.iter().zip(&plain.runs) {
+        let end = run.end as usize;
+        if (run.end, run.origin) != (other.end, other.origin)
+            || prompt.text[start..end] != plain.text[start..end]
+        {
+            break;
+        }
+        start = end;
+    }
+    start
 }
 
 fn token_ranges(tokens: &AhoCorasick, text: &str) -> Vec<Range<usize>> {

@@ -276,7 +276,7 @@ fn marked<'a>(session: &Session<'a>, value: &Val<'a>, mark: &Mark<'_>) -> Result
     let heap = session.heap;
     Ok(match value {
         Val::Str(string) if string.origin().0 == mark.parent => {
-            let run = |end: usize, origin| Run { end: end as u32, origin, owner: 0 };
+            let run = |end: usize, origin| Run { end: end as u32, origin, owner: 0, border: 0 };
             let ends = [
                 run(mark.part.start, string.origin()),
                 run(mark.part.end, mark.origin),

@@ -41,7 +41,7 @@ pub enum Source<'r> {
 }
 
 /// Roles that templates make control tokens of.
-const ROLES: [&str; 10] = [
+pub(crate) const ROLES: [&str; 10] = [
     "assistant",
     "developer",
     "function",
@@ -133,7 +133,12 @@ impl Rendering {
     /// Adds text of the template's behind the last message.
     pub(crate) fn append(&mut self, text: &str, message: usize) {
         self.text.push_str(text);
-        let run = Run { end: self.text.len() as u32, origin: Origin::TEMPLATE, owner: message as u32 + 1 };
+        let run = Run {
+            end: self.text.len() as u32,
+            origin: Origin::TEMPLATE,
+            owner: message as u32 + 1,
+            border: 0,
+        };
         self.runs.push(run);
     }
 

@@ -25,7 +25,12 @@ pub(crate) struct Run {
     pub origin: Origin,
     /// The message that was being rendered, counted from 1; 0: none.
     pub owner: u32,
+    /// The outermost statement that ends with the run: inside of how many others it wrote; [`INSIDE`]: none ends there.
+    pub border: u32,
 }
+
+/// The border of a run that ends inside of a statement.
+pub(crate) const INSIDE: u32 = u32::MAX;
 
 /// A string: its text and where it comes from.
 #[derive(Debug, Clone, Copy)]
@@ -97,7 +102,7 @@ impl<'a> Str<'a> {
         (self.kind == Kind::One).then_some(Origin(self.from))
     }
 
-    /// Each run of the string: its text, origin and owner.
+    /// Each run of the string, with its text.
     pub(crate) fn runs(self, heap: &Heap<'a>) -> Runs<'a> {
         if let Some(origin) = self.only_origin() {
             Runs { rest: self.text, one: Some(origin), many: &[], at: 0 }
@@ -118,20 +123,22 @@ pub(crate) struct Runs<'a> {
 }
 
 impl<'a> Iterator for Runs<'a> {
-    type Item = (&'a str, Origin, u32);
+    type Item = (&'a str, Run);
 
     fn next(&mut self) -> Option<Self::Item> {
         if self.rest.is_empty() {
             return None;
         }
         if let Some(origin) = self.one {
-            return Some((std::mem::take(&mut self.rest), origin, 0));
+            let text = std::mem::take(&mut self.rest);
+            return Some((text, Run { end: text.len() as u32, origin, owner: 0, border: INSIDE }));
         }
         let (run, runs) = self.many.split_first()?;
-        let length = ((run.end - self.at) as usize).min(self.rest.len());
-        let (text, rest) = self.rest.split_at(length);
+        let length = (run.end - self.at) as usize;
+        let border = if length > self.rest.len() { INSIDE } else { run.border };
+        let (text, rest) = self.rest.split_at(length.min(self.rest.len()));
         (self.rest, self.many, self.at) = (rest, runs, run.end);
-        Some((text, run.origin, run.owner))
+        Some((text, Run { border, ..*run }))
     }
 }
 
@@ -151,20 +158,29 @@ pub(crate) struct Output<'a> {
     pub limit: usize,
     /// The message that is being rendered, counted from 1; 0: none.
     pub owner: u32,
+    /// How many statements are writing at the moment.
+    pub writing: u32,
 }
 
 impl<'a> Output<'a> {
     pub(crate) fn new(heap: &'a Heap<'a>, limit: usize) -> Self {
-        Self { heap, text: String::with_capacity(4096), runs: Vec::with_capacity(128), limit, owner: 0 }
+        Self {
+            heap,
+            text: String::with_capacity(4096),
+            runs: Vec::with_capacity(128),
+            limit,
+            owner: 0,
+            writing: 0,
+        }
     }
 
     #[inline]
     pub(crate) fn push(&mut self, text: &str, origin: Origin) -> Result<()> {
-        self.push_owned(text, origin, self.owner)
+        self.push_run(text, origin, self.owner, INSIDE)
     }
 
     #[inline]
-    fn push_owned(&mut self, text: &str, origin: Origin, owner: u32) -> Result<()> {
+    fn push_run(&mut self, text: &str, origin: Origin, owner: u32, border: u32) -> Result<()> {
         if text.is_empty() {
             return Ok(());
         }
@@ -173,7 +189,7 @@ impl<'a> Output<'a> {
         }
         self.heap.work(text.len())?;
         self.text.push_str(text);
-        self.runs.push(Run { end: self.text.len() as u32, origin, owner });
+        self.runs.push(Run { end: self.text.len() as u32, origin, owner, border });
         Ok(())
     }
 
@@ -187,9 +203,18 @@ impl<'a> Output<'a> {
 
     fn push_many(&mut self, string: Str<'a>) -> Result<()> {
         let current = self.owner;
-        string.runs(self.heap).try_for_each(|(text, origin, owner)| {
-            self.push_owned(text, origin, if current == 0 { owner } else { current })
+        string.runs(self.heap).try_for_each(|(text, run)| {
+            self.push_run(text, run.origin, if current == 0 { run.owner } else { current }, run.border)
         })
+    }
+
+    /// Ends a statement that began to write at the mark.
+    #[inline]
+    pub(crate) fn end_statement(&mut self, mark: Mark) {
+        let writing = self.writing;
+        if let Some(run) = self.runs[mark.runs..].last_mut() {
+            run.border = run.border.min(writing);
+        }
     }
 
     #[inline]
@@ -236,7 +261,7 @@ impl<'a> Output<'a> {
     pub(crate) fn close(&mut self, origin: Origin) {
         let end = self.text.len() as u32;
         if self.runs.last().map_or(0, |run| run.end) < end {
-            self.runs.push(Run { end, origin, owner: self.owner });
+            self.runs.push(Run { end, origin, owner: self.owner, border: INSIDE });
         }
     }
 }

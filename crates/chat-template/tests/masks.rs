@@ -293,9 +293,35 @@ fn unlike_the_prompt(before: &str, prompt: &str) -> Result<String> {
 }
 
 #[test]
-fn what_only_the_message_has_in_front_of_its_words_is_trained() {
-    assert_eq!(unlike_the_prompt("</think>", "<think>").unwrap(), "U<A>[[</think>A</s>]]");
-    assert_eq!(unlike_the_prompt("</plain>", "<plain>").unwrap(), "U<A>[[</plain>A</s>]]", "no tokens");
+fn what_the_model_would_not_generate_behind_the_prompt_is_not_trained() {
+    assert_eq!(unlike_the_prompt("</think>", "<think>").unwrap(), "U<A></think>[[A</s>]]");
+    assert_eq!(unlike_the_prompt("</plain>", "<plain>").unwrap(), "U<A></plain>[[A</s>]]", "no tokens");
+    assert_eq!(unlike_the_prompt("<think>", "<think>").unwrap(), "U<A><think>[[A</s>]]", "all of the prompt");
+}
+
+/// A template whose prompt begins a reasoning, which history has only where there is one.
+const THINKING: &str = "\
+{%- for m in messages %}
+    {%- if m.role == 'assistant' %}<A>
+        {%- if m.reasoning_content %}<think>{{ m.reasoning_content }}{% endif %}</think>
+        {{- m.content }}
+        {%- for call in m.tool_calls or [] %}<tool_call>{{ call.name }}</tool_call>{% endfor %}</s>
+    {%- else %}{{ m.content }}{% endif %}
+{%- endfor %}
+{%- if add_generation_prompt %}<A><think>{% endif %}";
+
+#[test]
+fn calls_that_the_prompt_does_not_lead_to_begin_with_what_opens_them() {
+    let messages =
+        |answer: &str| format!(r#"[{{"role": "user", "content": "U"}}, {{"role": "assistant", {answer}}}]"#);
+    for (answer, expected) in [
+        (r#""content": "", "tool_calls": [{"name": "f"}]"#, "U<A></think>[[<tool_call>f</tool_call></s>]]"),
+        (r#""content": "A", "tool_calls": [{"name": "f"}]"#, "U<A></think>[[A<tool_call>f</tool_call></s>]]"),
+        (r#""content": "A", "reasoning_content": "R""#, "U<A><think>[[R</think>A</s>]]"),
+        (r#""content": """#, "U<A></think>[[</s>]]"),
+    ] {
+        assert_eq!(trained(THINKING, &messages(answer), TrainOn::Assistant).unwrap(), expected, "{answer}");
+    }
 }
 
 #[test]
@@ -348,4 +374,286 @@ fn result_of_a_tool_inside_of_the_message_is_not_trained() {
         let error = trained_with(source, messages, &training, &none).unwrap_err();
         assert_eq!(error.kind(), ErrorKind::Mask, "{error}");
     }
+}
+
+/// Templates of a reasoning, a content and calls in some order, and a message with all of them.
+fn in_order(order: &str) -> String {
+    let part = |part: char| match part {
+        'R' => "{% if m.reasoning_content %}<think>{{ m.reasoning_content }}</think>{% endif %}",
+        'C' => "{{ m.content }}",
+        _ => "{% for call in m.tool_calls or [] %}<call>{{ call.name }}</call>{% endfor %}",
+    };
+    let parts: String = order.chars().map(part).collect();
+    format!(
+        "{{% for m in messages %}}{{% if m.role == 'assistant' %}}<A>{parts}</s>{{% else %}}{{{{ m.content }}}}\
+         {{% endif %}}{{% endfor %}}{{% if add_generation_prompt %}}<A>{{% endif %}}"
+    )
+}
+
+fn left_out(source: &str, answer: &str, reasoning: bool, tool_calls: bool) -> Result<String> {
+    let messages = format!(r#"[{{"role": "user", "content": "U"}}, {{"role": "assistant", {answer}}}]"#);
+    let training = Training { reasoning, tool_calls, ..Training::on(TrainOn::Assistant) };
+    let text = trained_with(source, &messages, &training, &Value::Object(Vec::new()))?;
+    Ok(text.split_once('U').map_or(text.clone(), |(_, answer)| answer.to_owned()))
+}
+
+#[test]
+fn part_that_is_left_out_takes_nothing_of_the_next_one() {
+    let all = r#""content": "C", "reasoning_content": "R", "tool_calls": [{"name": "f"}, {"name": "g"}]"#;
+    let silent = r#""content": "", "reasoning_content": "R", "tool_calls": [{"name": "f"}]"#;
+    for (order, answer, reasoning, tool_calls, expected) in [
+        ("RCK", all, false, true, "<A><think>R</think>[[C<call>f</call><call>g</call></s>]]"),
+        ("RCK", all, true, false, "<A>[[<think>R</think>C]]<call>f</call><call>g</call>[[</s>]]"),
+        ("RCK", all, false, false, "<A><think>R</think>[[C]]<call>f</call><call>g</call>[[</s>]]"),
+        ("RCK", silent, false, true, "<A><think>R</think>[[<call>f</call></s>]]"),
+        ("RCK", silent, true, false, "<A>[[<think>R</think>]]<call>f</call>[[</s>]]"),
+        ("RCK", silent, false, false, "<A><think>R</think><call>f</call>[[</s>]]"),
+        ("CRK", all, false, true, "<A>[[C]]<think>R</think>[[<call>f</call><call>g</call></s>]]"),
+        ("KRC", all, false, true, "<A>[[<call>f</call><call>g</call>]]<think>R</think>[[C</s>]]"),
+        ("KRC", all, true, false, "<A><call>f</call><call>g</call>[[<think>R</think>C</s>]]"),
+        ("KRC", silent, true, false, "<A><call>f</call>[[<think>R</think></s>]]"),
+        ("CKR", all, false, true, "<A>[[C<call>f</call><call>g</call>]]<think>R</think>[[</s>]]"),
+    ] {
+        let found = left_out(&in_order(order), answer, reasoning, tool_calls).unwrap();
+        assert_eq!(found, expected, "{order} {answer} {reasoning} {tool_calls}");
+    }
+}
+
+#[test]
+fn blocks_that_are_written_around_nothing_too_keep_to_their_parts() {
+    let reasoned = r#""content": "C", "reasoning_content": "R""#;
+    let called = r#""content": "", "reasoning_content": "R", "tool_calls": [{"name": "f"}]"#;
+    let strings = "{% for m in messages %}{% if m.role == 'assistant' %}<A><think>{{ m.reasoning_content or '' }}</think>\
+                   <say>{{ m.content }}</say>{% for call in m.tool_calls or [] %}<call>{{ call.name }}</call>{% endfor %}</s>\
+                   {% else %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<A>{% endif %}";
+    let macros = "{% macro open(name) %}{{ '<|start|>' }}{{ name }}{{ '<|end|>' }}{% endmacro %}\
+                  {% macro close(name) %}{{ '<|call|>' + name + '<|end|>' }}{% endmacro %}\
+                  {% for m in messages %}{% if m.role == 'assistant' %}<A>{{ open('t') }}{{ m.reasoning_content or '' }}\
+                  {{ close('t') }}{{ open('s') }}{{ m.content }}{{ close('s') }}</s>\
+                  {% else %}{{ m.content }}{% endif %}{% endfor %}{% if add_generation_prompt %}<A>{% endif %}";
+    for (source, answer, expected) in [
+        (strings, reasoned, "<A><think>R</think>[[<say>C</say></s>]]"),
+        (strings, called, "<A><think>R</think>[[<say></say><call>f</call></s>]]"),
+        (macros, reasoned, "<A><|start|>t<|end|>R<|call|>t<|end|>[[<|start|>s<|end|>C<|call|>s<|end|></s>]]"),
+    ] {
+        assert_eq!(left_out(source, answer, false, true).unwrap(), expected);
+    }
+    // One string, of which nothing shows where the reasoning's end ends.
+    let one = "{% for m in messages %}{% if m.role == 'assistant' %}<A>{{ m.reasoning_content or '' }}<|call|>t<|end|>s\
+               {{ m.content }}</s>{% else %}{{ m.content }}{% endif %}{% endfor %}{{ '<A>' if add_generation_prompt }}";
+    let error = left_out(one, reasoned, false, true).unwrap_err();
+    assert!(error.message().contains("of which only one is trained on"), "{error}");
+}
+
+#[test]
+fn generation_prompt_inside_of_the_loop_is_seen() {
+    let source = |prompt: &str| {
+        format!(
+            "{{% for m in messages %}}{{{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}}}\
+             {{% if loop.last and add_generation_prompt %}}{{{{ '{prompt}' }}}}{{% endif %}}{{% endfor %}}"
+        )
+    };
+    let expected = trained(CHATML, TURNS, TrainOn::Assistant).unwrap();
+    for prompt in ["<|im_start|>assistant\\n", "<|im_start|>assistant\\n<think>\\n"] {
+        assert_eq!(trained(&source(prompt), TURNS, TrainOn::Assistant).unwrap(), expected, "{prompt}");
+    }
+    for prompt in ["<|im_start|>model\\n", ""] {
+        let error = trained(&source(prompt), TURNS, TrainOn::Assistant).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mask, "{error}");
+    }
+}
+
+#[test]
+fn generation_prompt_behind_the_last_answer_is_not_trained() {
+    let source = "{% for m in messages %}{{ '<A>' if m.role == 'assistant' }}{{ m.content + '</s>' }}\
+                  {% if loop.last and add_generation_prompt %}<A>{% endif %}{% endfor %}";
+    let template = ChatTemplate::new(source).unwrap();
+    let template = template.with_tokens(&SPECIAL.map(str::to_owned), &[]).unwrap();
+    let messages = br#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "A"}]"#;
+    let chat = Chat { add_generation_prompt: true, ..Chat::new(Data::Json(messages)) };
+    let trained = template.render_trained(&chat, &Training::on(TrainOn::Assistant)).unwrap();
+    let text = trained.rendering.text();
+    let found: Vec<_> = trained.ranges.iter().map(|range| &text[range.clone()]).collect();
+    assert_eq!((text, found), ("U</s><A>A</s><A>", vec!["A</s>"]));
+}
+
+#[test]
+fn header_that_is_written_again_behind_a_result_is_not_trained() {
+    let source = "{% for m in messages %}{% if m.role == 'tool' %}<r>{{ m.content }}</r>\
+                  {% elif m.role == 'assistant' %}<A>{{ m.content }}</s>{% else %}{{ m.content }}{% endif %}{% endfor %}\
+                  {% if add_generation_prompt and messages[-1].role != 'tool' %}<A>{% endif %}";
+    let messages = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "A1"},
+        {"role": "tool", "content": "R"}, {"role": "assistant", "content": "A2"}]"#;
+    assert_eq!(trained(source, messages, TrainOn::Assistant).unwrap(), "U<A>[[A1</s>]]<r>R</r><A>[[A2</s>]]");
+}
+
+#[test]
+fn loops_over_other_messages_do_not_move_text() {
+    let template = |result: &str| {
+        format!(
+            "{{% macro results(ms, calls) %}}{{% for c in calls %}}{{% for o in ms if o.id == c.id %}}<r>{{{{ o.content }}}}</r>\
+             {{% endfor %}}{{% endfor %}}{{% endmacro %}}\
+             {{% for m in messages %}}{{% if m.role == 'assistant' %}}<A>{{{{ m.content }}}}{{% for c in m.tool_calls or [] %}}\
+             <tool_call>{{{{ c.name }}}}</tool_call>{{% endfor %}}</s>{{% elif m.role == 'tool' %}}{result}\
+             {{% else %}}{{{{ m.content }}}}{{% endif %}}{{% endfor %}}{{% if add_generation_prompt %}}<A>{{% endif %}}"
+        )
+    };
+    let messages = r#"[{"role": "user", "content": "U"},
+        {"role": "assistant", "content": "", "tool_calls": [{"id": "1", "name": "f"}]},
+        {"role": "tool", "id": "1", "content": "R"}, {"role": "assistant", "content": "A"}]"#;
+    let expected = "U<A>[[<tool_call>f</tool_call></s>]]<r>R</r><A>[[A</s>]]";
+    let before = "messages[loop.index0 - 1].tool_calls";
+    for result in [
+        format!(
+            "{{% for c in {before} %}}{{% if c.id == m.id %}}<r>{{{{ m.content }}}}</r>{{% endif %}}{{% endfor %}}"
+        ),
+        format!(
+            "{{% set cs = {before} %}}{{% for k in range(cs|length) %}}<r>{{{{ m.content }}}}</r>{{% endfor %}}"
+        ),
+        format!(
+            "{{% for c in {before} %}}{{% for o in messages[2:3] %}}<r>{{{{ o.content }}}}</r>{{% endfor %}}{{% endfor %}}"
+        ),
+        format!("{{{{ results(messages, {before}) }}}}"),
+    ] {
+        assert_eq!(trained(&template(&result), messages, TrainOn::Assistant).unwrap(), expected, "{result}");
+    }
+    // No loop is at a message: one over a message's parts is none.
+    let by_number = "{% for i in range(messages|length) %}{% set m = messages[i] %}{{ '<A>' if m.role == 'assistant' }}\
+                     {% for part in m.content %}{{ part.text }}{% endfor %}</s>{% endfor %}{{ '<A>' if add_generation_prompt }}";
+    let parts = r#"[{"role": "user", "content": [{"text": "U"}]}, {"role": "assistant", "content": [{"text": "A"}]},
+        {"role": "user", "content": [{"text": "V"}]}, {"role": "assistant", "content": [{"text": "B"}]}]"#;
+    assert_eq!(trained(by_number, parts, TrainOn::Assistant).unwrap(), "U</s><A>[[A</s>]]V</s><A>[[B</s>]]");
+}
+
+#[test]
+fn message_that_is_left_out_takes_no_words_of_another_one() {
+    let source = "{% for m in messages %}{% if m.role != 'tool' %}{{ m.content + '</s>' }}{% else %}\
+                  {% if messages[loop.index0 - 1].role != 'tool' %}{% for o in messages if o.role == 'tool' %}\
+                  <r>{{ o.content }}</r>{% endfor %}{% endif %}{% endif %}{% endfor %}";
+    let messages = r#"[{"role": "user", "content": "U"}, {"role": "tool", "content": "R1", "train": false},
+        {"role": "tool", "content": "R2"}, {"role": "assistant", "content": "A"}]"#;
+    assert_eq!(trained(source, messages, TrainOn::All).unwrap(), "[[U</s>]]<r>R1</r><r>[[R2]]</r>[[A</s>]]");
+}
+
+fn spans(source: &str, messages: &str, training: &Training) -> (String, Vec<(usize, usize, String)>, bool) {
+    let template = ChatTemplate::new(source).expect("the template is supported");
+    let template =
+        template.with_tokens(&SPECIAL.map(str::to_owned), &OTHERS.map(str::to_owned)).expect("few tokens");
+    let chat = Chat::new(Data::Json(messages.as_bytes()));
+    let trained = template.render_trained(&chat, training).expect("the mask can be derived");
+    let text = trained.rendering.text().to_owned();
+    let spans = trained.spans().into_iter();
+    let spans = spans.map(|span| (span.lead, span.bytes.start, text[span.words].to_owned())).collect();
+    (text, spans, trained.trains_only_stops())
+}
+
+#[test]
+fn spans_know_white_space_of_the_template_and_words() {
+    let source = "{% for m in messages %}{{ ('Q: ' if m.role == 'user' else 'A: \n ') + m.content + '</s>' }}{% endfor %}\
+                  {{ 'A: \n ' if add_generation_prompt }}";
+    let messages = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": " A"},
+        {"role": "user", "content": "V "}, {"role": "assistant", "content": ""}]"#;
+    let assistant = Training::on(TrainOn::Assistant);
+    let (text, found, only_stops) = spans(source, messages, &assistant);
+    assert_eq!(text, "Q: U</s>A: \n  A</s>Q: V </s>A: \n </s>");
+    assert_eq!(found, [(10, 13, " A".to_owned()), (30, 33, String::new())]);
+    assert!(!only_stops);
+    let (_, found, only_stops) = spans(source, messages, &Training::on(TrainOn::Last));
+    assert_eq!((found.len(), only_stops), (1, true));
+    // What a message says is no white space of the template.
+    let roles = Training::on(TrainOn::Roles(vec!["assistant".to_owned()]));
+    let bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
+    let said = r#"[{"role": "user", "content": "U "}, {"role": "assistant", "content": "A"}]"#;
+    let training = Training { stop_tokens: vec!["</s>".to_owned()], ..roles };
+    assert_eq!(spans(bare, said, &training).1, [(2, 2, "A".to_owned())]);
+    // Behind a reasoning that is left out.
+    let reasoned = "{% for m in messages %}<A>{{ m.reasoning_content }}</think> {{ m.content }}</s>{% endfor %}\
+                    {{ '<A>' if add_generation_prompt }}";
+    let said = r#"[{"role": "assistant", "reasoning_content": "R", "content": "A"}]"#;
+    let training = Training { reasoning: false, ..assistant };
+    assert_eq!(spans(reasoned, said, &training).1, [(12, 13, "A".to_owned())]);
+}
+
+#[test]
+fn errors_name_settings_with_which_the_mask_can_be_derived() {
+    let remedies = |source: &str, messages: &str, training: &Training| {
+        let error = trained_with(source, messages, training, &Value::Object(Vec::new())).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mask, "{error}");
+        error.message().to_owned()
+    };
+    let assistant = Training::on(TrainOn::Assistant);
+    let reasoned = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "content": "A", "reasoning_content": "R"}]"#;
+
+    // A prompt that ends the reasoning that the message has.
+    let thinking = "{% for m in messages %}{{ '<A>\\n<think>\\n' + m.reasoning_content + '\\n</think>\\n\\n' if m.reasoning_content }}\
+                    {{ m.content + '</s>' }}{% endfor %}{% if add_generation_prompt %}\
+                    {{ '<A>\\n<think>\\n' if enable_thinking else '<A>\\n<think>\\n\\n</think>\\n\\n' }}{% endif %}";
+    let message = remedies(thinking, reasoned, &assistant);
+    assert!(message.contains("cannot be told"), "{message}");
+    assert!(
+        message.ends_with("can be derived with template_kwargs={\"enable_thinking\": True}"),
+        "{message}"
+    );
+    let on = Value::Object(vec![("enable_thinking".into(), Value::Bool(true))]);
+    assert!(trained_with(thinking, reasoned, &assistant, &on).unwrap().contains("[[R\n</think>"));
+
+    // A message without a token of its own.
+    let shared = "{% for m in messages %}{{ '<A>' if m.role == 'assistant' else '<|start|>' }}{{ m.content }}{% endfor %}\
+                  {{ '<A>' if add_generation_prompt }}";
+    let message = remedies(shared, TURNS, &assistant);
+    assert!(message.contains("with stop_tokens=[\"<|start|>\"], if the model stops there"), "{message}");
+    let training = Training { stop_tokens: vec!["<|start|>".to_owned()], ..assistant.clone() };
+    assert!(
+        trained_with(shared, TURNS, &training, &Value::Object(Vec::new()))
+            .unwrap()
+            .contains("[[A1<|start|>]]")
+    );
+
+    // A token that ends the message, and stands in it too.
+    let middle = "{% for m in messages %}{{ '<A>' if m.role == 'assistant' }}{{ 'x<|end|>' if not loop.last }}\
+                  {{ m.content + '<|end|>' }}{% endfor %}{{ '<A>' if add_generation_prompt }}";
+    let message = remedies(middle, TURNS, &assistant);
+    assert!(message.contains("is in the middle of it as well"), "{message}");
+    assert!(message.ends_with("can be derived with train_on=\"last\""), "{message}");
+    assert!(trained(middle, TURNS, TrainOn::Last).unwrap().contains("[[A2<|end|>]]"));
+
+    // Blocks that say it themselves.
+    let blocks = "{% for m in messages %}{{ m.role + ': ' }}{% generation %}{{ m.content }}{% endgeneration %}</s>{% endfor %}\
+                  {{ 'assistant:\\n' if add_generation_prompt }}";
+    let message = remedies(blocks, TURNS, &assistant);
+    assert!(message.ends_with("can be derived with train_on=\"template\""), "{message}");
+    assert!(trained(blocks, TURNS, TrainOn::Template).unwrap().contains("[[A1]]"));
+
+    // Nothing helps but to leave it out.
+    let twice = "{% for m in messages %}{{ m.content }}</s>{% endfor %}{% for m in messages %}{{ m.content }}</s>{% endfor %}";
+    let message = remedies(twice, TURNS, &assistant);
+    assert!(
+        message.contains("in several places") && message.contains("its own \"train\": false"),
+        "{message}"
+    );
+    let untrained = TURNS.replace(r#""assistant","#, r#""assistant", "train": false,"#);
+    assert!(trained(twice, &untrained, TrainOn::Assistant).is_ok());
+}
+
+#[test]
+fn tokens_that_the_template_writes_are_known() {
+    let written = |source: &str| {
+        let others = ["<|user|>", "<think>", "<b>", "  ", "</s>"].map(str::to_owned);
+        let variables = vec![("eos_token".to_owned(), Value::Str("</s>".into()))];
+        let template = ChatTemplate::new(source).unwrap().with_special_tokens(variables);
+        template.with_tokens(&[], &others).unwrap().written_tokens().to_vec()
+    };
+    let messages = "{% for m in messages %}";
+    assert_eq!(
+        written(&format!("{messages}{{{{ '<|' + m.role + '|>  <think>' + m.content }}}}{{% endfor %}}")),
+        ["<|user|>", "<think>"]
+    );
+    assert_eq!(
+        written(&format!("{messages}<|{{{{ m.role }}}}|>{{{{ m.content + eos_token }}}}{{% endfor %}}")),
+        ["<|user|>", "</s>"]
+    );
+    assert_eq!(
+        written(&format!("{messages}{{{{ m.role + m.content }}}}{{% endfor %}}")),
+        Vec::<String>::new()
+    );
 }

@@ -133,6 +133,23 @@ fn owners_are_the_messages_being_rendered() {
     for source in templates {
         assert_eq!(owners(source), expected, "{source}");
     }
+    // The outermost loop over messages counts, and none over something else.
+    for (source, owner) in [
+        (
+            "{% for m in messages[:1] %}{% for c in messages[1].tool_calls %}x{% endfor %}{% endfor %}",
+            Some(0),
+        ),
+        ("{% for m in messages[:1] %}{% for o in messages[1:] %}x{% endfor %}{% endfor %}", Some(0)),
+        ("{% for c in messages[1].tool_calls %}x{% endfor %}", None),
+        (
+            "{% for c in messages[1].tool_calls %}{% for m in messages[:1] %}x{% endfor %}{% endfor %}",
+            Some(0),
+        ),
+        ("{% for f in [{'name': messages[1].tool_calls[0].function.name}] %}x{% endfor %}", None),
+        ("{% for t in messages[1:]|map(attribute='content') %}x{% endfor %}", Some(1)),
+    ] {
+        assert_eq!(owners(source), [("x".to_owned(), owner)], "{source}");
+    }
 }
 
 #[test]

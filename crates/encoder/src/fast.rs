@@ -3,6 +3,7 @@
 use std::ops::Range;
 use std::sync::Arc;
 
+use ahash::AHashSet;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
 use super::{EncoderOptions, SpecialTokens};
@@ -92,6 +93,61 @@ impl FastEncoder {
             .normalized
             .has_special()
             .then_some("its special tokens are searched for in normalized text")
+    }
+
+    /// The ids of these added tokens, and of those that a text has outside of the ranges `data`.
+    fn guarded(&self, text: &str, data: &[Range<usize>], tokens: &[String]) -> Result<AHashSet<u32>> {
+        let mut guarded: AHashSet<u32> = tokens.iter().filter_map(|token| self.added.id(token)).collect();
+        // One more may be found where a guarded one is none.
+        let mut before = usize::MAX;
+        while guarded.len() != before {
+            before = guarded.len();
+            self.added.raw.guard_written(text, data, &mut guarded);
+            if self.added.normalized.is_empty() {
+                continue;
+            }
+            let (mut stretches, mut buffer) = (Vec::new(), String::new());
+            self.added.raw.split_around(text, data, &guarded, |part| {
+                stretches.extend(if let Found::Text(stretch, at) = part {
+                    Some((stretch, at))
+                } else {
+                    None
+                });
+            });
+            for (stretch, at) in stretches {
+                let normalized = self.text.normalize(stretch, &mut buffer)?;
+                let data = self.normalized_ranges(data, stretch, at, normalized)?;
+                self.added.normalized.guard_written(normalized, &data, &mut guarded);
+            }
+        }
+        Ok(guarded)
+    }
+
+    /// Ranges of a text, as far as they are in a stretch of it, in the normalized stretch.
+    fn normalized_ranges(
+        &self,
+        ranges: &[Range<usize>],
+        stretch: &str,
+        offset: usize,
+        normalized: &str,
+    ) -> Result<Vec<Range<usize>>> {
+        let end = offset + stretch.len();
+        let inside = ranges.iter().filter(|range| range.start < end && offset < range.end);
+        let inside = inside.map(|range| range.start.max(offset) - offset..range.end.min(end) - offset);
+        let in_front = normalized.len().wrapping_sub(stretch.len());
+        if in_front <= 1 && normalized.ends_with(stretch) {
+            return Ok(inside.map(|range| range.start + in_front..range.end + in_front).collect());
+        }
+        let mut buffer = String::new();
+        let mut moved = |at: usize| {
+            let before = self.text.normalize(&stretch[..at], &mut buffer)?;
+            normalized.starts_with(before).then_some(before.len()).ok_or_else(|| {
+                let message = "the normalizer joins what a message says with the text around it, so that it could not be \
+                               told from control tokens";
+                Error::Tokenizer(message.into())
+            })
+        };
+        inside.map(|range| Ok(moved(range.start)?..moved(range.end)?)).collect()
     }
 
     /// How the tokens of the vocabulary spell a text, if those that cover one are sure to be in their right positions: not
@@ -281,17 +337,36 @@ impl FastWorker {
         outcome
     }
 
-    /// Appends the ids of a text in which no special token is recognised that overlaps the ranges `data`.
-    pub fn encode_around(&mut self, text: &str, data: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+    /// Appends the ids of a text in which no special token is recognised that overlaps the ranges `data`, none of these
+    /// tokens, and no other added token that the text has outside of them.
+    pub fn encode_around(
+        &mut self,
+        text: &str,
+        data: &[Range<usize>],
+        tokens: &[String],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         let shared = Arc::clone(&self.shared);
+        let guarded = shared.guarded(text, data, tokens)?;
+        let is_guarded = |id: u32| shared.added.is_special(id) || guarded.contains(&id);
+        let around = Some((data, &guarded)).filter(|_| shared.added.normalized.has_any(&guarded));
         let (mut outcome, mut recognised, before) = (Ok(()), 0, ids.len());
-        shared.added.raw.split_around(text, data, |part| {
-            recognised += usize::from(matches!(part, Found::Token(id) if shared.added.is_special(id)));
-            self.add(&shared, part, &mut outcome, ids);
+        shared.added.raw.split_around(text, data, &guarded, |part| match part {
+            Found::Token(id) => {
+                recognised += usize::from(is_guarded(id));
+                self.add_token(&shared, id, ids);
+            }
+            Found::Text(stretch, offset) if outcome.is_ok() => {
+                match self.add_stretch(&shared, stretch, offset, around, ids) {
+                    Ok(found) => recognised += found,
+                    Err(error) => outcome = Err(error),
+                }
+            }
+            Found::Text(..) => {}
         });
         self.finish(&shared, ids);
         outcome?;
-        let found = ids[before..].iter().filter(|id| shared.added.is_special(**id)).count();
+        let found = ids[before..].iter().filter(|id| is_guarded(**id)).count();
         if found == recognised {
             return Ok(());
         }
@@ -307,7 +382,7 @@ impl FastWorker {
         match part {
             Found::Token(id) => self.add_token(shared, id, ids),
             Found::Text(stretch, offset) if outcome.is_ok() => {
-                *outcome = self.add_stretch(shared, stretch, offset, ids);
+                *outcome = self.add_stretch(shared, stretch, offset, None, ids).map(|_| ());
             }
             Found::Text(..) => {}
         }
@@ -321,14 +396,16 @@ impl FastWorker {
         }
     }
 
-    /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others.
+    /// A stretch between added tokens that are not normalized: normalizes it, and searches it for the others, but not for
+    /// guarded ones in data. Returns how many of these it has.
     fn add_stretch(
         &mut self,
         shared: &FastEncoder,
         stretch: &str,
         offset: usize,
+        around: Option<(&[Range<usize>], &AHashSet<u32>)>,
         ids: &mut Vec<u32>,
-    ) -> Result<()> {
+    ) -> Result<usize> {
         let mut buffer = std::mem::take(&mut self.normalized);
         // If no tokens are searched for in normalized text, it need not have its markers yet.
         let marks_later = shared.text.only_replaces_spaces() && shared.added.normalized.is_empty();
@@ -341,16 +418,27 @@ impl FastWorker {
                 normalized.len()
             )));
         }
-        shared.added.normalized.split(normalized, |part| match part {
-            Found::Token(id) => self.add_token(shared, id, ids),
+        let mut recognised = 0;
+        let add = |part: Found<'_>| match part {
+            Found::Token(id) => {
+                recognised += usize::from(around.is_some_and(|(_, guarded)| guarded.contains(&id)));
+                self.add_token(shared, id, ids);
+            }
             Found::Text(text, at) => {
                 let in_front = put_in_front || shared.text.prepends_at(text, offset + at);
                 self.pretokens.cut(&shared.model, &shared.text, text, in_front, &mut self.text);
                 self.look_up_if_enough(shared, ids);
             }
-        });
+        };
+        match around {
+            None => shared.added.normalized.split(normalized, add),
+            Some((data, guarded)) => {
+                let data = shared.normalized_ranges(data, stretch, offset, normalized)?;
+                shared.added.normalized.split_around(normalized, &data, guarded, add);
+            }
+        }
         self.normalized = buffer;
-        Ok(())
+        Ok(recognised)
     }
 
     fn add_token(&mut self, shared: &FastEncoder, id: u32, ids: &mut Vec<u32>) {

@@ -363,19 +363,26 @@ impl EncodeWorker {
         }
     }
 
-    /// Appends the ids of `text`, in which no special token is recognised that overlaps one of the ranges `data`: bytes, in
-    /// order, none touching the next one. All other added tokens are recognised everywhere.
+    /// Appends the ids of `text`, in which none of these added tokens, no special one, and none that it has outside of the
+    /// ranges `data` too is recognised where it overlaps one of them: bytes, in order, none touching the next one. All other
+    /// added tokens, and those of white space, are recognised everywhere.
     ///
     /// # Errors
     ///
     /// As [`encode`](Self::encode); and where that cannot be, as [`Encoder::recognises_special_everywhere`] says, or
     /// because the model makes a special token of ordinary text.
-    pub fn encode_around(&mut self, text: &str, data: &[Range<usize>], ids: &mut Vec<u32>) -> Result<()> {
+    pub fn encode_around(
+        &mut self,
+        text: &str,
+        data: &[Range<usize>],
+        tokens: &[String],
+        ids: &mut Vec<u32>,
+    ) -> Result<()> {
         if let Some(reason) = self.recognises_special_everywhere() {
             return Err(Error::Tokenizer(format!("special tokens cannot be told from text: {reason}")));
         }
         match &mut self.fast {
-            Some(fast) => fast.encode_around(text, data, ids),
+            Some(fast) => fast.encode_around(text, data, tokens, ids),
             None => Err(Error::Tokenizer("special tokens cannot be told from text by the reference".into())),
         }
     }

@@ -247,12 +247,14 @@ class ChatTemplate:
           messages: as for `spans`.
           tools: as for `spans`.
           add_generation_prompt: as for `spans`.
-          train_on: as for `spans`. A token is trained on if its first byte is.
+          train_on: as for `spans`. A token is trained on if its first byte is, or if what it has in front of what is
+            trained on is white space of the template alone.
           stop_tokens: as for `spans`.
           train_reasoning: as for `spans`.
           train_tool_calls: as for `spans`.
           special_tokens_in_content: `"id"`: a special token that is spelled out in a message has its id; `"text"`: it
-            has the ids of its characters, and only the template writes special tokens.
+            has the ids of its characters, and only the template writes special tokens, and other added tokens that it
+            writes anywhere.
           on_lost_reasoning: as for `spans`.
           final_stop: as for `spans`.
           kwargs: as for `spans`.

@@ -77,7 +77,8 @@ class StreamIterator(grain.DatasetIterator[T]):
         """Figures of the lanes of this iterator, up to the last element.
 
         Returns:
-          `documents` whose last token was delivered, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
+          `documents` whose last token was delivered, `only_stops`, those of which nothing that their messages say is
+          trained on but the tokens that end them, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
           `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `filtered` and `quarantined` records and
           `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
           kept through restarts (of a window of documents, the last three count once all was delivered); and of this
@@ -93,7 +94,7 @@ class StreamIterator(grain.DatasetIterator[T]):
           trained on because an image of theirs is damaged, and the seconds of the stage `decode`.
 
           Of a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
-          `documents`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),
+          `documents`, `only_stops`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),
           `exhausted_lanes` (those in which it has delivered its last epoch), `asked` (the share of the rows that the
           weights have asked for up to here) and `given` (its share of the rows).
         """

@@ -1,7 +1,7 @@
 """`gristmill inspect --chat`: conversations of a shard with their trained tokens marked."""
 
 import itertools
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -9,6 +9,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill import _core
+from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
 from gristmill._sample.plans import ChatPlan
@@ -63,7 +64,7 @@ def inspect(
     )
     iterator = iter(with_spec(dataset, replace(spec_of(dataset), delivers_untrained=True)))
     try:
-        by_record = itertools.groupby(iterator, key=lambda row: tuple(row["provenance"][0, :2].tolist()))
+        by_record = itertools.groupby(_rows(iterator), key=lambda row: tuple(row["provenance"][0, :2].tolist()))
         lines = _Lines(dataset)
         found = [
             {"record": record, **_conversation(encoder, rows), **lines.untrained(shard, record)}
@@ -81,10 +82,11 @@ def describe(found: dict[str, Any]) -> str:
     for conversation in found["conversations"]:
         text = text_with_marks(conversation["parts"])
         tokens, trained = conversation["tokens"], conversation["trained"]
+        only_stops = ", and nothing that its messages say" if conversation["only_stops"] else ""
         notes = "".join(f"\n{note}" for note in _notes(conversation))
         blocks.append(
             f"record {conversation['record']}: {counted(tokens, 'token')}, {trained:,} trained on, which are between "
-            f"{begin} and {end}{notes}\n\n{text}"
+            f"{begin} and {end}{only_stops}{notes}\n\n{text}"
         )
     return "\n\n".join(blocks + _summary(found["conversations"])) or "no records"
 
@@ -127,6 +129,15 @@ def text_with_marks(parts: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in parts)
 
 
+def _rows(iterator: PackedDatasetIterator) -> Iterator[dict[str, Any]]:
+    """The rows, and whether one ends a conversation of which only the tokens are trained on that end messages."""
+    before = 0
+    for row in iterator:
+        only_stops = iterator.stats()["only_stops"]
+        yield {**row, "only_stops": only_stops > before}
+        before = only_stops
+
+
 class _Lines:
     """The records of a dataset's shards, each of which is read from its beginning."""
 
@@ -150,11 +161,12 @@ class _Lines:
 
 
 def _conversation(encoder: Encoder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:
-    tokens, mask = [], []
+    tokens, mask, only_stops = [], [], False
     for row in rows:
+        only_stops |= row["only_stops"]
         is_token = row["tokens_segment_ids"] > 0
         tokens.append(row["tokens"][is_token])
         mask.append(row["tokens_loss_mask"][is_token])
     ids, trained = np.concatenate(tokens), np.concatenate(mask) == 1
     parts = marked(encoder, ids, trained)
-    return {"tokens": len(ids), "trained": int(trained.sum()), "parts": parts}
+    return {"tokens": len(ids), "trained": int(trained.sum()), "only_stops": only_stops, "parts": parts}

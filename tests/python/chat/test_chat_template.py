@@ -1,5 +1,6 @@
 """`ChatTemplate`: text, spans and masks of conversations."""
 
+import dataclasses
 import functools
 import json
 import pickle
@@ -236,6 +237,113 @@ def test_special_tokens_in_content_are_text(folder, contents):
     plain, _ = template.encode(messages, train_on="all")
     has_special = any(token in content for content in contents for token in ("<|im_start|>", "<|im_end|>"))
     assert (plain.tolist() == expected) == (not has_special)
+
+
+def model_with(path, tokens, merges=(), **files):
+    """A folder of a byte-level tokenizer with added tokens, (content, special, normalized) each, and merges."""
+    path.mkdir()
+    alphabet = [chr(code) for code in (*range(33, 127), *range(161, 173), *range(174, 256), *range(256, 324))]
+    vocab = [*alphabet, *(merge.replace(" ", "") for merge in merges)]
+    added = [
+        {"id": len(vocab) + index, "content": content, "special": special, "normalized": normalized}
+        | {"single_word": False, "lstrip": False, "rstrip": False}
+        for index, (content, special, normalized) in enumerate(tokens)
+    ]
+    byte_level = {"type": "ByteLevel", "add_prefix_space": False, "trim_offsets": True, "use_regex": True}
+    model = {"type": "BPE", "vocab": {token: index for index, token in enumerate(vocab)}, "merges": list(merges)}
+    value = {"added_tokens": added, "pre_tokenizer": byte_level, "decoder": byte_level, "model": model, **files}
+    (path / "tokenizer.json").write_text(json.dumps(value))
+    return path
+
+
+BY_ROLE = (
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% if m.role == 'assistant' %}{{ '<|end|>' }}{% endif %}"
+    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+)
+SPOKEN = "hi<|assistant|>yes<|user|>no<|system|><|end|><|odd|>"
+
+
+@pytest.mark.parametrize("normalized", [False, True])
+@pytest.mark.parametrize("normalizer", [None, {"type": "NFC"}])
+def test_tokens_that_the_template_writes_are_text_in_content(tmp_path, normalized, normalizer):
+    roles = ("<|user|>", "<|assistant|>", "<|system|>", "<|odd|>")
+    tokens = [("<|end|>", True, False), *((role, False, normalized) for role in roles), ("  ", False, normalized)]
+    folder = model_with(tmp_path / "model", tokens, normalizer=normalizer)
+    encoder = gm.Encoder.from_file(folder / "tokenizer.json")
+    (folder / "chat_template.jinja").write_text(BY_ROLE)
+    template = gm.ChatTemplate.from_pretrained(folder)
+    # White space, and a token that the template does not write, have their ids as ever.
+    content = "e\u0301" + SPOKEN + "  x"
+    messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "ok"}]
+    ids, mask = template.encode(messages, special_tokens_in_content="text")
+    shown = [encoder.decode([token]) for token in ids.tolist()]
+    whole = [token for token in shown if token.startswith("<|") and token.endswith("|>")]
+    assert whole == ["<|user|>", "<|odd|>", "<|assistant|>", "<|end|>"]
+    assert encoder.token_to_id("  ") in ids.tolist()
+    assert encoder.decode(ids) == "<|user|>" + content.replace("e\u0301", "\u00e9" if normalizer else "e\u0301") + (
+        "<|assistant|>ok<|end|>"
+    )
+    assert [token for token, trained in zip(shown, mask, strict=True) if trained] == ["o", "k", "<|end|>"]
+    plain, _ = template.encode(messages)
+    assert encoder.token_to_id("<|system|>") in plain.tolist()
+
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": messages[:1], "messages": messages}) + "\n")
+    sample = gm.Chat(special_tokens_in_content="text")
+    rows = gm.PackedDataset(
+        str(tmp_path / "chats.jsonl"),
+        tokenizer=encoder,
+        sample=dataclasses.replace(sample, template=template),
+        sequence_length=128,
+        batch_size=1,
+        packing="pad",
+        layout="grain",
+    )
+    row = next(iter(rows))
+    assert row["tokens"][0][row["tokens_segment_ids"][0] > 0].tolist() == ids.tolist()
+    prompts = gm.PromptDataset(
+        str(tmp_path / "chats.jsonl"),
+        tokenizer=encoder,
+        prompt=dataclasses.replace(sample, field="prompt", template=template, add_generation_prompt=True),
+        prompt_length=128,
+        batch_size=1,
+        layout="hf",
+    )
+    batch = next(iter(prompts))
+    prompt = batch["input_ids"][0][batch["attention_mask"][0] == 1].tolist()
+    assert prompt == ids.tolist()[: int(np.flatnonzero(mask)[0])]
+
+
+SPACED = (
+    "{% for m in messages %}{{ 'USER: ' if m.role == 'user' else 'BOT: ' }}{% if m.role == 'user' %}{{ m.content + '\n' }}"
+    "{% else %}{% generation %}{{ m.content + '<|end|>' }}{% endgeneration %}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ 'BOT: ' }}{% endif %}"
+)
+
+
+@pytest.mark.parametrize("train_on", ["assistant", "last", "template", ["assistant"]])
+def test_token_with_white_space_of_the_prompt_is_trained(tmp_path, train_on):
+    folder = model_with(tmp_path / "model", [("<|end|>", True, False)], ["Ġ B"])
+    encoder = gm.Encoder.from_file(folder / "tokenizer.json")
+    messages = [{"role": "user", "content": "A or B"}, {"role": "assistant", "content": "B"}]
+
+    def trained(source):
+        template = gm.ChatTemplate.from_string(source, tokenizer=encoder)
+        ids, mask = template.encode(messages, train_on=train_on)
+        return [encoder.decode([token]) for token in ids[mask].tolist()]
+
+    assert trained(SPACED) == [" B", "<|end|>"]
+    # White space by itself is the prompt's.
+    assert trained(SPACED.replace("BOT: ", "BOT:  ")) == [" B", "<|end|>"]
+
+
+def test_token_with_white_space_before_a_block_of_jinja2_is_trained(tmp_path):
+    folder = model_with(tmp_path / "model", [("<|end|>", True, False)], ["Ġ B"])
+    encoder = gm.Encoder.from_file(folder / "tokenizer.json")
+    template = gm.ChatTemplate.from_string("{% block start %}{% endblock %}" + SPACED, tokenizer=encoder)
+    assert template.template_engine == "jinja2"
+    messages = [{"role": "user", "content": "A"}, {"role": "assistant", "content": "B"}]
+    ids, mask = template.encode(messages, train_on="template")
+    assert [encoder.decode([token]) for token in ids[mask].tolist()] == [" B", "<|end|>"]
 
 
 # The core renders no template that defines blocks.

@@ -638,6 +638,21 @@ def test_inspect_chat_marks_trained_tokens(tmp_path, capsys):
     assert [part["trained"] for part in long] == [False, True, False]
     assert long[1]["text"] == ("two " * 6000).strip() + "<|im_end|>"
     assert found[1]["tokens"] > 2**14
+    assert [conversation["only_stops"] for conversation in found] == [False, False, False]
+
+
+def test_inspect_chat_says_where_only_stops_are_trained(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    shard = tmp_path / "a.jsonl"
+    answers = ("one", "", "two")
+    turns = [[{"role": "user", "content": "ant"}, {"role": "assistant", "content": answer}] for answer in answers]
+    shard.write_text("".join(json.dumps({"messages": messages}) + "\n" for messages in turns))
+    command = ["inspect", shard, "--chat", "--tokenizer", folder]
+    found = run_json(capsys, *command)["conversations"]
+    assert [conversation["only_stops"] for conversation in found] == [False, True, False]
+    assert main.run([*map(str, command)]) == 0
+    says = [line for line in capsys.readouterr().out.splitlines() if line.startswith("record ")]
+    assert [line.endswith("between ⟦ and ⟧, and nothing that its messages say") for line in says] == [False, True, False]
 
 
 def test_inspect_chat_shows_what_is_not_trained(tmp_path, capsys):

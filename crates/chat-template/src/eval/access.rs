@@ -217,8 +217,8 @@ impl<'a> Eval<'a> {
         }
         self.heap.charge(text.len() * 20)?;
         let mut chars = Vec::with_capacity(text.len());
-        for (run, origin, _) in string.runs(self.heap) {
-            chars.extend(run.chars().map(|c| (c, origin)));
+        for (text, run) in string.runs(self.heap) {
+            chars.extend(text.chars().map(|c| (c, run.origin)));
         }
         let mark = self.out.mark();
         let mut last = string.origin();

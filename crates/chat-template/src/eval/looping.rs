@@ -7,6 +7,7 @@ use super::iterate::{Generator, Iter};
 use super::statement::Flow;
 use crate::ast::For;
 use crate::error::{Error, Result};
+use crate::origin::Node;
 use crate::text::Str;
 use crate::value::{Condition, Frame, Recursion, Undefined, Val};
 
@@ -203,7 +204,9 @@ impl<'a> Eval<'a> {
                 frame.slots[usize::from(slot)].set(Val::Loop(state));
             }
             self.enter(&node.scope, frame)?;
-            self.out.owner = self.owner(&item).unwrap_or(owner);
+            if owner == 0 {
+                self.out.owner = self.message_of(&item);
+            }
             match self.body(&node.body, frame)? {
                 Flow::Break => break,
                 Flow::Continue => {}
@@ -224,19 +227,26 @@ impl<'a> Eval<'a> {
         Ok(Flow::Next)
     }
 
-    /// The message that a loop's item is, or is made of, counted from 1.
-    fn owner(&self, item: &Val<'a>) -> Option<u32> {
-        let owner = |value: &Val<'a>| match self.setting.origins.nodes[value.origin().0 as usize].message {
-            0 => None,
-            message => Some(message),
+    /// The message that a loop over messages is at, counted from 1: its item is the message, a field of it, or a dict that
+    /// is made of one message and has a field of it. 0: it is a loop over something else, such as the calls of a message.
+    fn message_of(&self, item: &Val<'a>) -> u32 {
+        let nodes = &self.setting.origins.nodes;
+        let place = |value: &Val<'a>| {
+            let origin = value.origin().0;
+            let Node { message, part, .. } = nodes[origin as usize];
+            (message, part == 0 || part == origin)
         };
-        let own = owner(item);
-        let Val::Dict(dict) = item else { return own };
-        if own.is_some() {
-            return own;
+        let (mut message, mut is_whole) = place(item);
+        if let (0, Val::Dict(dict)) = (message, item) {
+            for (of, is_field) in
+                dict.entries.iter().map(|(_, value)| place(value)).filter(|(of, _)| *of != 0)
+            {
+                if message != 0 && of != message {
+                    return 0;
+                }
+                (message, is_whole) = (of, is_whole && message != 0 || is_field);
+            }
         }
-        let mut owners = dict.entries.iter().filter_map(|(_, value)| owner(value));
-        let first = owners.next()?;
-        owners.all(|other| other == first).then_some(first)
+        if is_whole { message } else { 0 }
     }
 }

@@ -30,8 +30,18 @@ impl<'a> Eval<'a> {
     fn statement(&mut self, stmt: &'a Stmt, frame: &'a Frame<'a>) -> Result<Flow> {
         self.heap.step()?;
         match &stmt.kind {
-            StmtKind::Data(text) => self.out.push(text, Origin::TEMPLATE)?,
-            StmtKind::Output(value) => self.output(value, frame)?,
+            StmtKind::Data(text) => {
+                let mark = self.out.mark();
+                self.out.push(text, Origin::TEMPLATE)?;
+                self.out.end_statement(mark);
+            }
+            StmtKind::Output(value) => {
+                let mark = self.out.mark();
+                self.out.writing += 1;
+                self.output(value, frame)?;
+                self.out.writing -= 1;
+                self.out.end_statement(mark);
+            }
             StmtKind::Assign { target, value } => self.assign_statement(target, value, frame)?,
             StmtKind::If(node) => return self.if_statement(node, frame),
             StmtKind::Break => return Ok(Flow::Break),

@@ -49,7 +49,7 @@ impl<'a> Eval<'a> {
             return self.out.push_str(**string);
         }
         let string = self.text_of(value)?;
-        for (text, origin, _) in string.runs(self.heap) {
+        for (text, run) in string.runs(self.heap) {
             self.heap.work(text.len())?;
             for c in text.chars() {
                 match c {
@@ -61,7 +61,7 @@ impl<'a> Eval<'a> {
                     _ => self.out.open(c.encode_utf8(&mut [0; 4]))?,
                 }
             }
-            self.out.close(origin);
+            self.out.close(run.origin);
         }
         Ok(())
     }
@@ -206,7 +206,7 @@ impl<'a> Eval<'a> {
     fn repr_str(&mut self, string: Str<'a>, origin: Option<Origin>) -> Result<()> {
         let quote = if string.text.contains('\'') && !string.text.contains('"') { "\"" } else { "'" };
         self.out.open(quote)?;
-        for (text, own, _) in string.runs(self.heap) {
+        for (text, run) in string.runs(self.heap) {
             self.heap.work(text.len())?;
             let mut plain = 0;
             for (at, c) in text.char_indices() {
@@ -229,7 +229,7 @@ impl<'a> Eval<'a> {
             }
             self.out.open(&text[plain..])?;
             if origin.is_none() {
-                self.out.close(own);
+                self.out.close(run.origin);
             }
         }
         self.out.open(quote)

@@ -388,14 +388,14 @@ impl<'a> Eval<'a> {
         let mark = self.out.mark();
         let mut after_cased = false;
         let mut buffer = String::new();
-        for (text, origin, _) in string.runs(self.heap) {
+        for (text, run) in string.runs(self.heap) {
             buffer.clear();
             for c in text.chars() {
                 f(c, after_cased, &mut buffer);
                 after_cased = unicode::is_cased(c);
             }
             self.out.open(&buffer)?;
-            self.out.close(origin);
+            self.out.close(run.origin);
         }
         self.out.take(mark)
     }

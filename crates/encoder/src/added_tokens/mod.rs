@@ -228,38 +228,72 @@ impl Matcher {
         }
     }
 
-    /// Like [`split`](Self::split), but no special token is found that overlaps one of the ranges `data`, which are in
-    /// order and do not touch. Such a match is text, and the search continues after its first byte; unless a token
-    /// begins there, too, that ends before the data.
+    /// Like [`split`](Self::split), but no special token and none of `guarded` is found that overlaps one of the ranges
+    /// `data`, which are in order and do not touch. Such a match is text, and the search continues after its first byte;
+    /// unless a token begins there, too, that ends before the data.
     pub fn split_around<'a>(
         &self,
         text: &'a str,
-        mut data: &[Range<usize>],
+        data: &[Range<usize>],
+        guarded: &AHashSet<u32>,
         mut visit: impl FnMut(Found<'a>),
     ) {
-        let Some(search) = &self.search else { return self.split(text, visit) };
         let mut cut = Cut::default();
+        self.find_around(text, data, guarded, |number, position, _| {
+            self.cut(&mut cut, text, number, position, &mut visit);
+        });
+        if cut.done != text.len() {
+            visit(Found::Text(&text[cut.done..], cut.done));
+        }
+    }
+
+    /// Adds the tokens that a text has outside of the ranges `data` to those that are guarded. White space is none that
+    /// marks anything.
+    pub fn guard_written(&self, text: &str, data: &[Range<usize>], guarded: &mut AHashSet<u32>) {
+        let mut written = Vec::new();
+        self.find_around(text, data, guarded, |number, position, is_outside| {
+            if is_outside && !text[position.clone()].trim().is_empty() {
+                written.push(self.tokens[number].id);
+            }
+        });
+        guarded.extend(written);
+    }
+
+    /// Whether one of the tokens is among those that are searched for.
+    pub fn has_any(&self, ids: &AHashSet<u32>) -> bool {
+        self.tokens.iter().any(|token| ids.contains(&token.id))
+    }
+
+    /// The matches of [`split_around`](Self::split_around): the token's number, its position, and whether no data overlaps
+    /// it.
+    fn find_around(
+        &self,
+        text: &str,
+        mut data: &[Range<usize>],
+        guarded: &AHashSet<u32>,
+        mut found: impl FnMut(usize, &Range<usize>, bool),
+    ) {
+        let Some(search) = &self.search else { return };
         let mut from = 0;
         while let Some((number, position)) = search.first(text, from) {
             while data.first().is_some_and(|range| range.end <= position.start) {
                 data = &data[1..];
             }
             let overlapped = data.first().filter(|range| range.start < position.end);
-            let found = match overlapped {
-                Some(range) if self.tokens[number].special => search
+            let token = &self.tokens[number];
+            let own = match overlapped {
+                Some(range) if token.special || guarded.contains(&token.id) => search
                     .first(&text[..range.start], position.start)
-                    .filter(|(_, own)| own.start == position.start),
-                _ => Some((number, position.clone())),
+                    .filter(|(_, own)| own.start == position.start)
+                    .map(|(number, own)| (number, own, true)),
+                _ => Some((number, position.clone(), overlapped.is_none())),
             };
-            let Some((number, position)) = found else {
+            let Some((number, own, is_outside)) = own else {
                 from = position.start + 1;
                 continue;
             };
-            from = position.end;
-            self.cut(&mut cut, text, number, &position, &mut visit);
-        }
-        if cut.done != text.len() {
-            visit(Found::Text(&text[cut.done..], cut.done));
+            from = own.end;
+            found(number, &own, is_outside);
         }
     }
 
@@ -371,16 +405,22 @@ mod tests {
         #[test]
         fn special_tokens_are_found_around_data(
             tokens in prop::collection::btree_map("[<a>]{1,4}", any::<bool>(), 1..6),
+            guards in prop::collection::vec(any::<bool>(), 6),
             text in "[<a>]{0,40}",
             cuts in prop::collection::vec(any::<Index>(), 0..8),
         ) {
-            let tokens: Vec<(String, bool)> = tokens.into_iter().collect();
             let mut cuts: Vec<usize> = cuts.iter().map(|cut| cut.index(text.len() + 1)).collect();
             cuts.sort_unstable();
             cuts.dedup();
             let data: Vec<Range<usize>> = cuts.chunks_exact(2).map(|pair| pair[0]..pair[1]).collect();
             let (mut found, mut at) = (Vec::new(), 0);
-            matcher(&tokens).split_around(&text, &data, |part| match part {
+            let guarded: AHashSet<u32> = (0..).zip(&guards).filter(|(_, is_guarded)| **is_guarded).map(|(id, _)| id).collect();
+            let tokens: Vec<(String, bool)> = tokens
+                .into_iter()
+                .zip(0..)
+                .map(|((token, special), id)| (token, special && !guarded.contains(&id)))
+                .collect();
+            matcher(&tokens).split_around(&text, &data, &guarded, |part| match part {
                 Found::Text(stretch, offset) => {
                     assert_eq!((offset, &text[offset..offset + stretch.len()]), (at, stretch));
                     at += stretch.len();
@@ -390,6 +430,12 @@ mod tests {
                     at += tokens[id as usize].0.len();
                 }
             });
+            // A guarded token is found as a special one is.
+            let tokens: Vec<(String, bool)> = tokens
+                .into_iter()
+                .zip(0..)
+                .map(|((token, special), id)| (token, special || guarded.contains(&id)))
+                .collect();
             prop_assert_eq!(at, text.len());
             prop_assert_eq!(&found, &expected(&tokens, &text, &data));
             for (id, at) in found {
@@ -406,7 +452,7 @@ mod tests {
         ) {
             let matcher = matcher(&tokens.into_iter().collect::<Vec<_>>());
             let (mut around, mut all) = (Vec::new(), Vec::new());
-            matcher.split_around(&text, &[], |part| around.push(part));
+            matcher.split_around(&text, &[], &AHashSet::new(), |part| around.push(part));
             matcher.split(&text, |part| all.push(part));
             prop_assert_eq!(around, all);
         }
