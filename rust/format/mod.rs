@@ -35,7 +35,7 @@ pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
 pub use marks::Plain;
 pub use options::ReadOptions;
 pub use path::{Path, Step};
-pub use projection::{IMAGES_KEY, ImageParts, Projection, Scratch, SizeOf};
+pub use projection::{IMAGES_KEY, ImageParts, KindOf, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
 pub use tar::key_at;

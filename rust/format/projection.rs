@@ -18,24 +18,34 @@ pub struct Projection {
 /// Width and height of an image that begins with some bytes. The error says what was expected and found.
 pub type SizeOf = fn(&[u8]) -> Result<(u32, u32), String>;
 
+/// The name of the format of an image that begins with some bytes. None: they are not those of an image.
+pub type KindOf = fn(&[u8]) -> Option<&'static str>;
+
 /// The members of a group in a tar that are images: see [`IMAGES_KEY`].
 #[derive(Debug, Clone)]
 pub struct ImageParts {
     /// Their extensions. One without a dot stands for all that end in it: `jpg` also for `0.jpg`.
     pub extensions: Vec<String>,
+    /// Whether the user named them. Each group then has one of them; else these are all that images have, and a group may
+    /// be without an image, under any other extension, too.
+    pub are_named: bool,
     /// What finds their sizes.
     pub size: SizeOf,
+    /// The format by the first bytes.
+    pub kind: KindOf,
+    /// Whether that format is decoded.
+    pub is_decoded: fn(&[u8]) -> bool,
 }
 
 /// The key under which a record of a tar lists its images, if they are wanted, as an object with the group's `key` and a list
 /// `images`: for each the member that it is in, the offset in the shard and the number of its bytes, and `width` and
-/// `height`, or why these are not known as `error`. `unseen` is the first member that is a video or a sound. No extension can
-/// have a slash.
+/// `height`, or why these are not known as `error`. `missing` says why a list without images may not be beside a
+/// text, and `unseen` is the first member that is a video or a sound. No extension can have a slash.
 pub const IMAGES_KEY: &str = "/images";
 
 impl PartialEq for ImageParts {
     fn eq(&self, other: &Self) -> bool {
-        self.extensions == other.extensions
+        self.extensions == other.extensions && self.are_named == other.are_named
     }
 }
 

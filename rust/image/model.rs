@@ -1,6 +1,6 @@
 //! The models of `gristmill_images`.
 
-use gristmill_images::{ImageModel, Shape, Size, tile_count};
+use gristmill_images::{Format, ImageModel, Shape, Size, tile_count};
 
 use super::{Fault, ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
 
@@ -9,6 +9,16 @@ pub fn size(header: &[u8]) -> Result<(u32, u32), String> {
     gristmill_images::size(header)
         .map(|Size { width, height }| (width, height))
         .map_err(|error| error.to_string())
+}
+
+/// The name of the format of an image that begins with these bytes.
+pub fn kind(header: &[u8]) -> Option<&'static str> {
+    gristmill_images::kind(header)
+}
+
+/// Whether an image that begins with these bytes has a format that is decoded.
+pub fn is_decoded(header: &[u8]) -> bool {
+    Format::of(header).is_some()
 }
 
 /// As [`size`], and zeros of an image whose size is not known.

@@ -107,6 +107,7 @@ impl Separators {
 #[derive(Deserialize)]
 struct DescribedAll<'a> {
     key: std::borrow::Cow<'a, str>,
+    missing: Option<String>,
     images: Vec<Described<'a>>,
     #[serde(borrow)]
     unseen: Option<std::borrow::Cow<'a, str>>,
@@ -174,6 +175,8 @@ impl ImageTexts {
         if let Some(parts) = &self.first_of {
             let found = parts.iter().find(|part| described.images.iter().any(|image| image.part == **part));
             described.images.retain(|image| Some(&*image.part) == found.map(|part| &**part));
+        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, described.missing) {
+            return Err(missing); // The messages of a conversation have a placeholder for each image.
         } else if let (true, Some(unseen)) = (described.images.is_empty(), described.unseen) {
             return Err(format!(
                 "expected an image, found none but {unseen:?}: videos and audio are not read, and the text would be trained on \

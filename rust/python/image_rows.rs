@@ -25,9 +25,15 @@ impl ImageModel {
     }
 
     /// The members with these extensions, which are images; of `any_size` if that need not be known.
-    pub fn parts(extensions: Vec<String>, any_size: bool) -> ImageParts {
+    pub fn parts(extensions: Vec<String>, are_named: bool, any_size: bool) -> ImageParts {
         let size = if any_size { image::model::any_size } else { image::model::size };
-        ImageParts { extensions, size }
+        ImageParts {
+            extensions,
+            are_named,
+            size,
+            kind: image::model::kind,
+            is_decoded: image::model::is_decoded,
+        }
     }
 }
 
@@ -42,7 +48,8 @@ impl ImageModel {
         Err(super::images::left_out())
     }
 
-    pub fn parts(extensions: Vec<String>, _: bool) -> ImageParts {
-        ImageParts { extensions, size: |_| Err(super::images::left_out().to_string()) }
+    pub fn parts(extensions: Vec<String>, are_named: bool, _: bool) -> ImageParts {
+        let size = |_: &[u8]| Err(super::images::left_out().to_string());
+        ImageParts { extensions, are_named, size, kind: |_| None, is_decoded: |_| false }
     }
 }

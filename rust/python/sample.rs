@@ -85,6 +85,7 @@ pub struct ImageTextPlan {
     parts: Vec<String>,
     first_of: Option<Vec<String>>,
     paths: HashMap<String, Vec<Vec<String>>>,
+    names_parts: bool,
     image_model: AnyModel,
     image_token: Option<u32>,
     template_text: String,
@@ -128,7 +129,8 @@ impl Masked {
             }),
             Self::ImageText(mut plan) => {
                 let any_size = plan.image_model.takes_any_size();
-                with_images = Some(ImageModel::parts(std::mem::take(&mut plan.parts), any_size));
+                with_images =
+                    Some(ImageModel::parts(std::mem::take(&mut plan.parts), plan.names_parts, any_size));
                 let named = std::mem::take(&mut plan.paths);
                 let wanted = |key: &str| match named.get(key) {
                     Some(members) => Field::first_of(key, members, &mut paths, &mut columns),

@@ -3,7 +3,7 @@
 use std::path::PathBuf;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use gristmill_remote::{Client, Failure, Hub, Listed, Options};
+use gristmill_remote::{Client, Failure, Hub, Listed, Listing, Options};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
@@ -32,15 +32,18 @@ impl Stores {
         Ok(Self { stores, client })
     }
 
-    /// The objects below a URL.
-    fn list_below(&self, py: Python<'_>, url: String) -> PyResult<Vec<Object>> {
-        Ok(self.run(py, |client, stop| client.list(&url, stop))?.into_iter().map(object).collect())
+    /// The objects below a URL, and the keys there that no request can name.
+    fn list_below(&self, py: Python<'_>, url: String) -> PyResult<(Vec<Object>, Vec<String>)> {
+        let Listing { objects, odd, .. } = self.run(py, |client, stop| client.list(&url, stop))?;
+        Ok((objects.into_iter().map(object).collect(), odd))
     }
 
-    /// The folders directly below a URL, and the objects.
-    fn list_folder(&self, py: Python<'_>, url: String) -> PyResult<(Vec<String>, Vec<Object>)> {
-        let (folders, objects) = self.run(py, |client, stop| client.list_folder(&url, stop))?;
-        Ok((folders, objects.into_iter().map(object).collect()))
+    /// The folders directly below a URL, the objects, and the keys there that no request can name.
+    #[allow(clippy::type_complexity)] // as Python unpacks it
+    fn list_folder(&self, py: Python<'_>, url: String) -> PyResult<(Vec<String>, Vec<Object>, Vec<String>)> {
+        let Listing { folders, objects, odd } =
+            self.run(py, |client, stop| client.list_folder(&url, stop))?;
+        Ok((folders, objects.into_iter().map(object).collect(), odd))
     }
 
     /// The `ETag` of each object that was found; None where its store has none.

@@ -16,8 +16,9 @@ import socket
 import struct
 import threading
 import time
-from collections.abc import Collection, Iterator
+from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
+from typing import Any
 from urllib.parse import parse_qs, quote, unquote, urlsplit
 from xml.sax.saxutils import escape
 
@@ -83,9 +84,12 @@ class Server:
         quiet: float = 0.0,
         bytes_per_second: float | None = None,
         page: int = 1000,
+        answer: "Callable[[Any, str, dict[str, str]], bool] | None" = None,
     ) -> None:
         self.objects, self.faults, self.delay, self.page = dict(objects), faults, delay, page
         self.bytes_per_second = bytes_per_second
+        # Called with a request's handler, key and query before anything else; true if it has answered.
+        self.answer = answer
         # Nothing is answered until no request has come for so many seconds, so that those that need no answer of one
         # another are one round trip on a busy machine, too.
         self.quiet, self._last_request = quiet, 0.0
@@ -201,22 +205,20 @@ class _Handler(BaseHTTPRequestHandler):
         if store.is_out or kind in ("reset", "reset in body", "short"):
             self._reset()
         elif kind in ("429", "500", "503"):
-            self._status(int(kind), has_body=True)
+            self.status(int(kind), has_body=True)
         elif self.command == "DELETE":
             store.uploads.pop(query.get("uploadId", ""), None)
-            self._status(204, has_body=False)
+            self.status(204, has_body=False)
         elif "uploads" in query:
             upload = f"upload-{len(store.requests)}"
             store.uploads[upload] = {}
-            self._xml(f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>")
+            self.xml(f"<InitiateMultipartUploadResult><UploadId>{upload}</UploadId></InitiateMultipartUploadResult>")
         elif self.command == "POST" and store.refuses_completion:
-            self._status(503, has_body=True)
+            self.status(503, has_body=True)
         elif self.command == "POST":
             data = b"".join(piece for _, piece in sorted(store.uploads.pop(query["uploadId"]).items()))
             store.objects[key] = data
-            self._xml(
-                f"<CompleteMultipartUploadResult><ETag>{escape(tag(data))}</ETag></CompleteMultipartUploadResult>"
-            )
+            self.xml(f"<CompleteMultipartUploadResult><ETag>{escape(tag(data))}</ETag></CompleteMultipartUploadResult>")
         else:
             if "uploadId" in query:
                 store.uploads[query["uploadId"]][int(query["partNumber"])] = body
@@ -239,6 +241,8 @@ class _Handler(BaseHTTPRequestHandler):
         if store.delay:
             time.sleep(store.delay)
         query = parse_qs(parts.query, keep_blank_values=True)
+        if store.answer and store.answer(self, key, {name: values[0] for name, values in query.items()}):
+            return
         if "list-type" in query:
             self._list(key.rstrip("/"), {name: values[0] for name, values in query.items()})
             return
@@ -247,15 +251,15 @@ class _Handler(BaseHTTPRequestHandler):
         if not has_body and kind in ("404", "other size", "other tag"):
             kind = None  # who makes a manifest has to believe what a store says is there
         if kind and kind.isdigit():
-            self._status(int(kind), has_body=has_body)
+            self.status(int(kind), has_body=has_body)
         elif kind == "reset":
             self._reset()
         elif kind == "stall":
             self._stall()
         elif store.token and self.headers.get("Authorization") != f"Bearer {store.token}":
-            self._status(401, has_body=has_body)
+            self.status(401, has_body=has_body)
         elif data is None:
-            self._status(404, has_body=has_body)
+            self.status(404, has_body=has_body)
         elif kind == "redirect" and not query:
             self.send_response(307)
             self.send_header("Location", f"{store.url}{quote(parts.path)}?again=1")
@@ -323,7 +327,8 @@ class _Handler(BaseHTTPRequestHandler):
         except OSError:  # the client has gone
             self.close_connection = True
 
-    def _status(self, code: int, *, has_body: bool) -> None:
+    def status(self, code: int, *, has_body: bool) -> None:
+        """Answers with an error."""
         body = b"<Error><Code>Injected</Code></Error>" if has_body else b""
         self.send_response(code)
         self.send_header("Content-Length", str(len(body)))
@@ -379,9 +384,10 @@ class _Handler(BaseHTTPRequestHandler):
                     f"<ETag>{escape(tag(data))}</ETag><Size>{len(data)}</Size></Contents>"
                 )
         xml.append("</ListBucketResult>")
-        self._xml("".join(xml))
+        self.xml("".join(xml))
 
-    def _xml(self, text: str) -> None:
+    def xml(self, text: str) -> None:
+        """Answers with XML."""
         body = text.encode()
         self.send_response(200)
         self.send_header("Content-Type", "application/xml")

@@ -2,11 +2,13 @@
 
 mod gif;
 mod jpeg;
+mod kind;
 mod model;
 mod png;
 mod resize;
 mod webp;
 
+pub use kind::kind;
 pub use model::{
     ImageModel, ImagePlan, LONGEST_SIDE, Markup, ModelError, NAMES as MODEL_NAMES, Patches, Settings, Shape,
     TILE_SEPARATORS, tile_count,
@@ -81,7 +83,7 @@ pub enum Error {
     /// The first bytes are of no known format.
     #[error("expected a JPEG, PNG, WebP or GIF image, found {found}")]
     UnknownFormat {
-        /// The first bytes.
+        /// The format, or the first bytes.
         found: String,
     },
     /// The header declares more pixels than are allowed.
@@ -109,7 +111,7 @@ pub enum Error {
 
 /// Reads an image's size from its headers; no pixels are decoded.
 pub fn size(data: &[u8]) -> Result<Size, Error> {
-    size_of(Format::of(data)?, data)
+    size_of(Format::known(data)?, data)
 }
 
 /// Decodes an image to RGB.
@@ -121,7 +123,7 @@ pub fn decode(data: &[u8], max_pixels: u64) -> Result<Image, Error> {
 
 /// Decodes an image to RGB, with a choice of what becomes of transparent pixels.
 pub fn decode_with(data: &[u8], max_pixels: u64, alpha: Alpha) -> Result<Image, Error> {
-    let format = Format::of(data)?;
+    let format = Format::known(data)?;
     let size = size_of(format, data)?;
     if u64::from(size.width) * u64::from(size.height) > max_pixels {
         return Err(Error::TooLarge { format, size, max_pixels });
@@ -145,28 +147,41 @@ fn size_of(format: Format, data: &[u8]) -> Result<Size, Error> {
 }
 
 impl Format {
-    fn of(data: &[u8]) -> Result<Self, Error> {
+    /// The format of a file that begins with these bytes.
+    pub fn of(data: &[u8]) -> Option<Self> {
         match data {
-            [0xFF, 0xD8, 0xFF, ..] => Ok(Self::Jpeg),
-            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Ok(Self::Png),
-            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Ok(Self::WebP),
-            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Ok(Self::Gif),
-            [] => Err(Error::UnknownFormat { found: "no bytes".to_owned() }),
-            _ => Err(Error::UnknownFormat {
-                found: format!("bytes that begin with {:02x?}", &data[..data.len().min(12)]),
-            }),
+            [0xFF, 0xD8, 0xFF, ..] => Some(Self::Jpeg),
+            [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Self::Png),
+            [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::WebP),
+            [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            _ => None,
+        }
+    }
+
+    /// The same, where another one is an error.
+    fn known(data: &[u8]) -> Result<Self, Error> {
+        Self::of(data).ok_or_else(|| Error::UnknownFormat {
+            found: match kind(data) {
+                Some(name) => format!("{name}; convert it to one of these"),
+                None if data.is_empty() => "no bytes".to_owned(),
+                None => format!("bytes that begin with {:02x?}", &data[..data.len().min(12)]),
+            },
+        })
+    }
+
+    fn name(self) -> &'static str {
+        match self {
+            Self::Jpeg => "JPEG",
+            Self::Png => "PNG",
+            Self::WebP => "WebP",
+            Self::Gif => "GIF",
         }
     }
 }
 
 impl fmt::Display for Format {
     fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
-        f.write_str(match self {
-            Self::Jpeg => "JPEG",
-            Self::Png => "PNG",
-            Self::WebP => "WebP",
-            Self::Gif => "GIF",
-        })
+        f.write_str(self.name())
     }
 }
 

@@ -7,10 +7,11 @@ use std::sync::{Arc, Mutex, PoisonError, Weak};
 use std::time::Duration;
 
 use futures_util::{StreamExt, TryStreamExt, stream};
-use object_store::aws::AmazonS3Builder;
-use object_store::azure::MicrosoftAzureBuilder;
-use object_store::gcp::GoogleCloudStorageBuilder;
+use object_store::aws::{AmazonS3Builder, AmazonS3ConfigKey};
+use object_store::azure::{AzureConfigKey, MicrosoftAzureBuilder};
+use object_store::gcp::{GoogleCloudStorageBuilder, GoogleConfigKey};
 use object_store::http::HttpBuilder;
+use object_store::list::{PaginatedListOptions, PaginatedListStore};
 use object_store::path::Path;
 use object_store::{ClientConfigKey, ClientOptions, ObjectStore, ObjectStoreExt, RetryConfig};
 use tokio::runtime::{Builder, Runtime};
@@ -18,8 +19,10 @@ use tokio::runtime::{Builder, Runtime};
 use crate::cache::{Cache, CacheOptions, Key, Tee};
 use crate::fetch::{self, attempt_of};
 use crate::hub::Hub;
+use crate::listing::OddKeys;
 use crate::location::Location;
 use crate::object::Requested;
+use crate::service::{Connector, Kind, WebConnector};
 use crate::weather::{Failure, Next, Weather};
 
 /// How long an answer may take to begin or go on, unless the options say otherwise.
@@ -66,6 +69,17 @@ pub struct Listed {
     pub size: u64,
     /// What changes with its content, if the store says so.
     pub e_tag: Option<String>,
+}
+
+/// What is in a folder of a store.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Listing {
+    /// The folders directly in it, where only those are listed.
+    pub folders: Vec<String>,
+    /// The objects.
+    pub objects: Vec<Listed>,
+    /// Keys that no request can name, such as `a//b`; those of folders end in a slash.
+    pub odd: Vec<String>,
 }
 
 /// What clients have done. It outlives them.
@@ -135,7 +149,17 @@ pub(crate) struct Announced {
 struct OwnedRuntime {
     runtime: Option<Runtime>,
     storage: Vec<(String, String)>,
-    stores: Mutex<HashMap<String, Arc<dyn ObjectStore>>>,
+    stores: Mutex<HashMap<String, Store>>,
+    /// The connections to servers of the web, by whether they are encrypted.
+    web: [WebConnector; 2],
+}
+
+/// A store.
+#[derive(Clone)]
+struct Store {
+    objects: Arc<dyn ObjectStore>,
+    /// None: it lists nothing.
+    pages: Option<Arc<dyn PaginatedListStore>>,
 }
 
 impl Client {
@@ -149,6 +173,10 @@ impl Client {
                 retry_timeout = seconds(name, value)?;
             } else if name == "stall_timeout" {
                 stall_timeout = seconds(name, value)?;
+            } else if is_endpoint(name) && !value.contains("://") {
+                return Err(format!(
+                    "{name}: expected a URL with a scheme, such as http://localhost:9000, found {value:?}"
+                ));
             } else if is_known(name) || Hub::has_option(name) {
                 storage.push((name.to_ascii_lowercase(), value.clone()));
             } else {
@@ -178,7 +206,12 @@ impl Client {
             following: Mutex::default(),
             begun: Mutex::default(),
         };
-        let runtime = OwnedRuntime { runtime: Some(runtime), storage, stores: Mutex::default() };
+        let runtime = OwnedRuntime {
+            runtime: Some(runtime),
+            storage,
+            stores: Mutex::default(),
+            web: Default::default(),
+        };
         Ok(Self { shared: Arc::new(shared), runtime: Arc::new(runtime) })
     }
 
@@ -201,34 +234,61 @@ impl Client {
     }
 
     /// All objects in the folder of `url`, at any depth. Ends soon after `stop` is true.
-    pub fn list(&self, url: &str, stop: Stop<'_>) -> Result<Vec<Listed>, Failure> {
-        let (store, path, location) = self.find(url)?;
-        let found = self.block_on(
-            self.persist(url, || async { store.list(Some(&path)).try_collect::<Vec<_>>().await }),
-            stop,
-        )?;
-        Ok(self.listed_in(&location, found))
+    pub fn list(&self, url: &str, stop: Stop<'_>) -> Result<Listing, Failure> {
+        self.block_on(self.pages(url, None), stop)
     }
 
     /// The folders directly below that of `url`, and the objects. Ends soon after `stop` is true.
-    pub fn list_folder(&self, url: &str, stop: Stop<'_>) -> Result<(Vec<String>, Vec<Listed>), Failure> {
-        let (store, path, location) = self.find(url)?;
-        let found = self.block_on(self.persist(url, || store.list_with_delimiter(Some(&path))), stop)?;
-        let folders = found.common_prefixes.into_iter().map(String::from).collect();
-        Ok((folders, self.listed_in(&location, found.objects)))
+    pub fn list_folder(&self, url: &str, stop: Stop<'_>) -> Result<Listing, Failure> {
+        self.block_on(self.pages(url, Some("/")), stop)
+    }
+
+    /// The pages of a listing, each of which is asked for until it is there.
+    async fn pages(&self, url: &str, delimiter: Option<&'static str>) -> Result<Listing, Failure> {
+        let (store, path, location) = self.store(url)?;
+        let store =
+            store.pages.ok_or_else(|| Failure::Unavailable(format!("{url}: the store lists nothing")))?;
+        let folder = Some(format!("{path}/")).filter(|folder| folder != "/");
+        let mut found = Listing::default();
+        let (mut token, mut seen) = (None::<String>, HashSet::new());
+        loop {
+            let request = || {
+                let options = PaginatedListOptions {
+                    delimiter: delimiter.map(Into::into),
+                    page_token: token.clone(),
+                    ..PaginatedListOptions::default()
+                };
+                store.list_paginated(folder.as_deref(), options)
+            };
+            let page = self.persist(url, request).await?;
+            let (result, next) = (page.result, page.page_token.filter(|token| !token.is_empty()));
+            let first =
+                result.objects.first().map(|object| &object.location).or(result.common_prefixes.first());
+            let marks = [first.map(|first| format!("/{first}")), next.clone()];
+            if marks.into_iter().flatten().any(|mark| !seen.insert(mark)) {
+                return Err(Failure::Unavailable(format!(
+                    "{url}: expected further pages of the listing, found one again after {} objects: the store lists without \
+                     end; name its objects one by one, without globs",
+                    found.objects.len()
+                )));
+            }
+            found.folders.extend(result.common_prefixes.into_iter().map(String::from));
+            found.objects.extend(result.objects.into_iter().map(listed));
+            found.odd.extend(result.extensions.get::<OddKeys>().into_iter().flat_map(|odd| odd.0.clone()));
+            token = next;
+            if token.is_none() {
+                break;
+            }
+        }
+        for object in &found.objects {
+            self.remember(&format!("{}/{}", location.root, object.key), Some(object));
+        }
+        Ok(found)
     }
 
     /// The `ETag` of an object that was listed or read, if it has one.
     pub fn e_tag(&self, url: &str) -> Option<Arc<str>> {
         lock(&self.shared.e_tags).get(url).cloned()
-    }
-
-    fn listed_in(&self, location: &Location, found: Vec<object_store::ObjectMeta>) -> Vec<Listed> {
-        let found: Vec<_> = found.into_iter().map(listed).collect();
-        for object in &found {
-            self.remember(&format!("{}/{}", location.root, object.key), Some(object));
-        }
-        found
     }
 
     fn remember(&self, url: &str, found: Option<&Listed>) {
@@ -307,20 +367,41 @@ impl Client {
 
     /// The store of a URL, and the object's path and location in it.
     pub(crate) fn find(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path, Location), Failure> {
+        let (store, path, location) = self.store(url)?;
+        Ok((store.objects, path, location))
+    }
+
+    fn store(&self, url: &str) -> Result<(Store, Path, Location), Failure> {
         let location = Location::parse(url).map_err(Failure::Unavailable)?;
         let refused = |error: &dyn std::fmt::Display| {
             Failure::Unavailable(format!("{url}: expected a store, found: {error}; set storage_options="))
         };
-        let path = Path::parse(&location.key).map_err(|error| refused(&error))?;
-        let mut stores = lock(&self.runtime.stores);
-        if let Some(store) = stores.get(&location.root) {
-            return Ok((Arc::clone(store), path, location));
-        }
         // Attempts are counted here, where an outage of minutes is waited out with lines in the log.
         let retry = RetryConfig { max_retries: 0, ..RetryConfig::default() };
+        if let Some(address) = location.web_address() {
+            // Its query and escapes are those of the server, so that the URL is the store, and its object has no name.
+            let client = client_options(self.shared.stall_timeout, &self.runtime.storage)
+                .with_allow_http(url.starts_with("http://"));
+            let connector = self.runtime.web[usize::from(url.starts_with("https://"))].clone();
+            let builder = HttpBuilder::new().with_url(address).with_client_options(client).with_retry(retry);
+            let store = builder.with_http_connector(connector).build().map_err(|error| refused(&error))?;
+            return Ok((Store { objects: Arc::new(store), pages: None }, Path::default(), location));
+        }
+        // Requests leave a slash at the start out, and would name another object.
+        let path = Path::parse(&location.key).ok().filter(|_| !location.key.starts_with('/'));
+        let path = path.ok_or_else(|| {
+            Failure::Unavailable(format!(
+                "{url}: expected a key without empty parts, \".\", \"..\" and control characters; copy the object to another \
+                 key"
+            ))
+        })?;
+        let mut stores = lock(&self.runtime.stores);
+        if let Some(store) = stores.get(&location.root) {
+            return Ok((store.clone(), path, location));
+        }
         let store = open(&location, &self.runtime.storage, retry, self.shared.stall_timeout)
             .map_err(|error| refused(&error))?;
-        stores.insert(location.root.clone(), Arc::clone(&store));
+        stores.insert(location.root.clone(), store.clone());
         drop(stores);
         Ok((store, path, location))
     }
@@ -336,7 +417,7 @@ impl Client {
         }
         // A part of a file is sent again by itself, not with all others.
         let store = open(&location, &self.runtime.storage, RetryConfig::default(), self.shared.stall_timeout);
-        Ok((store.map_err(|error| refused(&error))?, path))
+        Ok((store.map_err(|error| refused(&error))?.objects, path))
     }
 
     /// Tries a request about what there is until it succeeds or its time is over.
@@ -463,10 +544,16 @@ fn listed(found: object_store::ObjectMeta) -> Listed {
 /// Whether some store has an option of this name.
 fn is_known(name: &str) -> bool {
     let name = name.to_ascii_lowercase();
-    name.parse::<object_store::aws::AmazonS3ConfigKey>().is_ok()
-        || name.parse::<object_store::gcp::GoogleConfigKey>().is_ok()
-        || name.parse::<object_store::azure::AzureConfigKey>().is_ok()
+    name.parse::<AmazonS3ConfigKey>().is_ok()
+        || name.parse::<GoogleConfigKey>().is_ok()
+        || name.parse::<AzureConfigKey>().is_ok()
         || name.parse::<ClientConfigKey>().is_ok()
+}
+
+/// Whether an option of this name is the URL of a server.
+fn is_endpoint(name: &str) -> bool {
+    let name = name.to_ascii_lowercase();
+    ["endpoint", "endpoint_url", "base_url"].iter().any(|end| name.ends_with(end))
 }
 
 /// The value of an option that is a time.
@@ -475,45 +562,62 @@ fn seconds(name: &str, value: &str) -> Result<Duration, String> {
     seconds.ok_or_else(|| format!("{name}: expected a number of seconds, found {value:?}"))
 }
 
+/// How all stores are reached.
+fn client_options(stall_timeout: Duration, storage: &[(String, String)]) -> ClientOptions {
+    // Each process has one; another part of it may have set one before.
+    let _ = rustls::crypto::ring::default_provider().install_default();
+    let client = ClientOptions::new()
+        .with_timeout_disabled()
+        .with_connect_timeout(CONNECT)
+        .with_read_timeout(stall_timeout)
+        .with_http1_only();
+    let options =
+        storage.iter().filter_map(|(name, value)| Some((name.parse::<ClientConfigKey>().ok()?, value)));
+    options.fold(client, |client, (key, value)| client.with_config(key, value))
+}
+
 fn open(
     location: &Location,
     storage: &[(String, String)],
     retry: RetryConfig,
     stall_timeout: Duration,
-) -> object_store::Result<Arc<dyn ObjectStore>> {
-    // Each process has one; another part of it may have set one before.
-    let _ = rustls::crypto::ring::default_provider().install_default();
-    let mut client = ClientOptions::new()
-        .with_timeout_disabled()
-        .with_connect_timeout(CONNECT)
-        .with_read_timeout(stall_timeout)
-        .with_http1_only();
+) -> object_store::Result<Store> {
+    let client = client_options(stall_timeout, storage);
     let url = location.root.as_str();
+    let (scheme, bucket) = url.split_once("://").unwrap_or_default();
     macro_rules! built {
-        ($builder:expr) => {{
-            let mut builder = $builder.with_url(url).with_retry(retry);
+        ($builder:expr, $kind:expr, $endpoint:expr) => {{
+            let mut builder = $builder.with_url(url).with_retry(retry).with_http_connector(Connector($kind));
             for (name, value) in storage {
                 if let Ok(key) = name.parse() {
                     builder = builder.with_config(key, value);
                 }
             }
-            Ok(Arc::new(builder.build()?))
+            // One of the environment, which the options do not have.
+            if let Some(found) = builder.get_config_value(&$endpoint).filter(|found| !found.contains("://")) {
+                let source =
+                    format!("the endpoint {found:?} without a scheme, such as http://localhost:9000").into();
+                return Err(object_store::Error::Generic { store: "store", source });
+            }
+            let store = Arc::new(builder.build()?);
+            Ok(Store { objects: Arc::clone(&store) as Arc<dyn ObjectStore>, pages: Some(store) })
         }};
     }
-    for (name, value) in storage {
-        if let Ok(key) = name.parse::<ClientConfigKey>() {
-            client = client.with_config(key, value);
+    match scheme {
+        "gs" => {
+            let kind = Kind::Google(bucket.to_owned());
+            built!(
+                GoogleCloudStorageBuilder::from_env().with_client_options(client),
+                kind,
+                GoogleConfigKey::BaseUrl
+            )
         }
-    }
-    match location.root.split("://").next() {
-        Some("gs") => built!(GoogleCloudStorageBuilder::from_env().with_client_options(client)),
-        Some("s3" | "s3a") => built!(AmazonS3Builder::from_env().with_client_options(client)),
-        Some("http" | "https") => {
-            let client = client.with_allow_http(url.starts_with("http://"));
-            let builder = HttpBuilder::new().with_url(url).with_client_options(client).with_retry(retry);
-            Ok(Arc::new(builder.build()?))
-        }
-        Some("hf") => {
+        "s3" | "s3a" => built!(
+            AmazonS3Builder::from_env().with_client_options(client),
+            Kind::Other,
+            AmazonS3ConfigKey::Endpoint
+        ),
+        "hf" => {
             let hub = Hub::find(storage);
             let headers = hub
                 .headers()
@@ -522,8 +626,13 @@ fn open(
                 client.with_allow_http(hub.endpoint.starts_with("http://")).with_default_headers(headers);
             let builder =
                 HttpBuilder::new().with_url(hub.folder(url)).with_client_options(client).with_retry(retry);
-            Ok(Arc::new(builder.build()?))
+            let store = builder.with_http_connector(Connector(Kind::Web)).build()?;
+            Ok(Store { objects: Arc::new(store), pages: None })
         }
-        _ => built!(MicrosoftAzureBuilder::from_env().with_client_options(client)),
+        _ => built!(
+            MicrosoftAzureBuilder::from_env().with_client_options(client),
+            Kind::Other,
+            AzureConfigKey::Endpoint
+        ),
     }
 }

@@ -12,6 +12,7 @@ use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
 use crate::client::{Shared, is_weak};
+use crate::service::Refusal;
 use crate::weather::{Attempt, Failure, Kind, Next, Weather};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
@@ -106,19 +107,29 @@ async fn receive(
 
 /// What an error of a store is.
 pub(crate) fn attempt_of(error: &Error) -> Attempt {
+    let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
+    while let Some(found) = cause {
+        if let Some(refusal) = found.downcast_ref::<Refusal>() {
+            let kind = if matches!(refusal, Refusal::Final(_)) { Kind::Refused } else { Kind::Denied };
+            return Attempt { kind, reason: one_line(refusal) };
+        }
+        cause = found.source();
+    }
     let kind = match error {
         Error::NotFound { .. } => Kind::Missing,
         Error::Precondition { .. } => Kind::Changed,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Kind::Denied,
+        // The store of servers of the web says so of one that ignores ranges.
+        Error::NotSupported { .. } => Kind::Whole,
         _ => Kind::Disturbed,
     };
     Attempt { kind, reason: one_line(error) }
 }
 
 /// The error and its causes, each only if it adds something, in one line of bounded length.
-fn one_line(error: &Error) -> String {
+fn one_line(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
-    let mut cause = std::error::Error::source(error);
+    let mut cause = error.source();
     while let Some(found) = cause {
         let text = found.to_string();
         if !line.contains(&text) {

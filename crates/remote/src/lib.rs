@@ -8,13 +8,15 @@ mod cache;
 mod client;
 mod fetch;
 mod hub;
+mod listing;
 mod location;
 mod object;
+mod service;
 mod weather;
 mod whole;
 
 pub use cache::CacheOptions;
-pub use client::{Client, Counters, Listed, Options, Stop};
+pub use client::{Client, Counters, Listed, Listing, Options, Stop};
 pub use hub::Hub;
 pub use location::Location;
 pub use object::Object;

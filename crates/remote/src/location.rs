@@ -27,6 +27,29 @@ impl Location {
         Ok(Self { root: format!("{scheme}://{authority}"), key: key.to_owned() })
     }
 
+    /// The URL of an object at a server of the web, as it is sent: what is escaped stays so, and a query is one. None: it is in
+    /// another store.
+    pub(crate) fn web_address(&self) -> Option<String> {
+        if !self.root.starts_with("http://") && !self.root.starts_with("https://") {
+            return None;
+        }
+        let mut address = format!("{}/", self.root);
+        let mut rest = self.key.as_str();
+        while let Some(at) = rest.find(['%', '#']) {
+            address.push_str(&rest[..at]);
+            let (found, after) = rest[at..].split_at(1);
+            let is_escape = after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
+            address.push_str(match found {
+                "#" => "%23",
+                _ if is_escape => "%",
+                _ => "%25",
+            });
+            rest = after;
+        }
+        address.push_str(rest);
+        Some(address)
+    }
+
     fn of_hub(url: &str, rest: &str) -> Result<Self, String> {
         let mut parts = rest.splitn(4, '/');
         match [parts.next(), parts.next(), parts.next(), parts.next()] {
@@ -52,6 +75,16 @@ mod tests {
         assert_eq!(parsed("s3://b"), Ok(("s3://b".into(), String::new())));
         assert!(parsed("s3:///a").unwrap_err().contains("bucket"));
         assert_eq!(parsed("hf://datasets/o/n@0f/a/b"), Ok(("hf://datasets/o/n@0f".into(), "a/b".into())));
+        let address = |url| Location::parse(url).unwrap().web_address();
+        assert_eq!(address("gs://b/a?b"), None);
+        for (url, expected) in [
+            ("https://h/a/b.jsonl?sig=a%2Bb%2Fc%3D%3D&x=1", "https://h/a/b.jsonl?sig=a%2Bb%2Fc%3D%3D&x=1"),
+            ("http://h:80/a%20b/c+d%25.jsonl", "http://h:80/a%20b/c+d%25.jsonl"),
+            ("http://h/a b/é/100%.x#1%2", "http://h/a b/é/100%25.x%231%252"),
+            ("http://h", "http://h/"),
+        ] {
+            assert_eq!(address(url).as_deref(), Some(expected));
+        }
         for url in ["hf://models/o/n/a", "hf://datasets/o/n", "hf://datasets//n/a"] {
             assert!(parsed(url).unwrap_err().contains("datasets/owner/name@revision"), "{url}");
         }

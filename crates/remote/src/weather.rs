@@ -2,9 +2,11 @@
 //!
 //! | failure | waited out for | then |
 //! | --- | --- | --- |
-//! | connection refused or reset, a stalled or short answer, 408, 429, 5xx, a server that ignores ranges | `retry_timeout` | [`Failure::Unavailable`] |
+//! | connection refused or reset, a stalled or short answer, 408, 429, 5xx | `retry_timeout` | [`Failure::Unavailable`] |
 //! | 401, 403: a token may have expired | a minute | [`Failure::Unavailable`] |
-//! | 404: the manifest says that the object is there | ten seconds | [`Failure::Missing`] |
+//! | a server that ignores ranges, as some do now and then | ten seconds | [`Failure::Unavailable`] |
+//! | an answer that no later one will differ from | not at all | [`Failure::Unavailable`] |
+//! | 404, 410: the manifest says that the object is there | ten seconds | [`Failure::Missing`] |
 //! | another size or `ETag` than before | ten seconds | [`Failure::Changed`] |
 //!
 //! Whatever fails, bytes that arrive in time begin a new time.
@@ -34,6 +36,9 @@ pub(crate) enum Kind {
     Missing,
     Changed,
     Denied,
+    /// The whole object is the answer where a part was asked for.
+    Whole,
+    Refused,
     Disturbed,
 }
 
@@ -92,10 +97,11 @@ impl Weather {
         let limit = match attempt.kind {
             Kind::Disturbed => self.retry_timeout,
             Kind::Denied => self.retry_timeout.min(Duration::from_secs(60)),
-            Kind::Missing | Kind::Changed => self.retry_timeout.min(Duration::from_secs(10)),
+            Kind::Missing | Kind::Changed | Kind::Whole => self.retry_timeout.min(Duration::from_secs(10)),
+            Kind::Refused => Duration::ZERO,
         };
         let elapsed = now.duration_since(first);
-        if self.attempts >= LEAST_ATTEMPTS {
+        if self.attempts >= LEAST_ATTEMPTS || attempt.kind == Kind::Refused {
             if now.duration_since(alike) >= limit {
                 return Next::GiveUp(give_up(what, attempt, self.attempts, elapsed));
             }
@@ -129,6 +135,11 @@ fn give_up(what: &str, attempt: Attempt, attempts: u32, elapsed: Duration) -> Fa
             "{what}: the store denied access: {reason}, {tried}; renew the credentials, or set storage_options=, and \
              go on from the last saved state"
         )),
+        Kind::Whole => Failure::Unavailable(format!(
+            "{what}: expected a part of the object, found all of it: the server does not serve parts, {tried}; download the \
+             object, or put it into a store"
+        )),
+        Kind::Refused => Failure::Unavailable(format!("{what}: {reason}")),
         Kind::Disturbed => Failure::Unavailable(format!(
             "{what}: the store did not answer: {reason}, {tried}; go on from the last saved state once it does, or raise \
              storage_options={{\"retry_timeout\": ...}}"
@@ -171,6 +182,8 @@ mod tests {
         assert!(matches!(seconds(&[Kind::Disturbed]), (600..620, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Denied]), (60..80, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Missing]), (10..21, Failure::Missing(_))));
+        assert!(matches!(seconds(&[Kind::Whole]), (10..21, Failure::Unavailable(_))));
+        assert!(matches!(seconds(&[Kind::Refused]), (0, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Changed]), (10..21, Failure::Changed(_))));
     }
 

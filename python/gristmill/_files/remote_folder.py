@@ -77,7 +77,7 @@ class RemoteFolder:
         self._url = url.rstrip("/")
         self._stores = stores.reach(options)
         folder, prefix = f"{self._url}/", self._url.split("://", 1)[1].partition("/")[2]
-        listed = self._stores.list_below(folder)
+        listed, _ = self._stores.list_below(folder)
         self._sizes = {key.removeprefix(f"{prefix}/" if prefix else ""): size for key, size in listed}
         if self._sizes and index not in self._sizes:
             raise GristmillError(

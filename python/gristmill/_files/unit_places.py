@@ -67,7 +67,7 @@ class Place:
             )
         if self.url and not self._fetch(units.PLAN):
             prefix = f"{self.url.split('://', 1)[1].partition('/')[2]}/"
-            folders, files = self._stores.list_folder(f"{self.url}/")
+            folders, files, _ = self._stores.list_folder(f"{self.url}/")
             if found := [*folders, *(key for key, _ in files)]:
                 raise GristmillError(
                     f"{self.url} is not empty and does not hold units, but "

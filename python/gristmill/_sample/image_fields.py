@@ -16,7 +16,8 @@ from gristmill.errors import ArgumentError
 
 _LOGGER = logging.getLogger("gristmill")
 
-# The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`.
+# The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`. Fingerprints
+# hold them.
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
 # Other names of the same formats, and formats that are not decoded.
 OTHER_IMAGES = (
@@ -136,7 +137,7 @@ def _with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) ->
 
 def is_image(part: str) -> bool:
     """Whether a part is an image by its extension."""
-    return part.rsplit(".", 1)[-1].lower() in IMAGES
+    return part.rsplit(".", 1)[-1].lower() in (*IMAGES, *OTHER_IMAGES)
 
 
 def guess(kinds: Mapping[str, str]) -> "Text | Chat | None":
@@ -179,7 +180,7 @@ def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None", *, lo
         )
     what = "conversation" if isinstance(guessed, Chat) else "text"
     _LOGGER.warning(
-        "fields=None: the first record of %s has %s; images are %s, and the %s is taken from %r",
-        path, shown, ", ".join(IMAGES), what, guessed.field,
+        "fields=None: the first record of %s has %s; its images are %s, and the %s is taken from %r",
+        path, shown, ", ".join(filter(is_image, kinds)) or "none of these", what, guessed.field,
     )  # fmt: skip
     return guessed

@@ -125,6 +125,7 @@ class ImageTextPlan:
       first_of: those that are whole ones, of which a sample has the images of the first that it has, where a folder
         says that.
       paths: the parts that keys stand for, where these do not say it themselves.
+      names_parts: whether the user or a folder named the extensions.
       image_model: the core's model.
       image_token: the id of the token that an image has many of; None if images have none.
       template_text: what the chat template writes for an image; empty if that is `image_text`.
@@ -142,6 +143,7 @@ class ImageTextPlan:
     parts: list[str]
     first_of: list[str] | None
     paths: dict[str, list[list[str]]]
+    names_parts: bool
     image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
     template_text: str
@@ -184,6 +186,7 @@ def make_with_images(
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
     fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
     text = fields.text
+    names_parts = fields.of_folder or "images" in (sample.fields or {})
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
     between = core.separators if isinstance(core, _core.ImageModel) else None
     separators = None if between is None else [_token(encoder, sample, name) for name in between]
@@ -191,7 +194,8 @@ def make_with_images(
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
         chat=chat,
-        parts=fields.parts,
+        parts=fields.parts if names_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
+        names_parts=names_parts,
         first_of=fields.parts if fields.of_folder else None,
         paths=fields.paths,
         image_model=core,

@@ -60,15 +60,15 @@ class Hub:
         root, repository, revision, path = _divided(url)
         return f"{root}@{self._commit(repository, revision)}/{path}"
 
-    def list_below(self, url: str) -> list[tuple[str, int]]:
-        """Path and size of each file below a folder."""
-        return [(path, size) for path, size in self._tree(url, recursive=True) if size is not None]
+    def list_below(self, url: str) -> tuple[list[tuple[str, int]], list[str]]:
+        """Path and size of each file below a folder, and those that no request can name: there are none."""
+        return [(path, size) for path, size in self._tree(url, recursive=True) if size is not None], []
 
-    def list_folder(self, url: str) -> tuple[list[str], list[tuple[str, int]]]:
-        """The folders directly below a URL, and the files."""
+    def list_folder(self, url: str) -> tuple[list[str], list[tuple[str, int]], list[str]]:
+        """The folders directly below a URL, the files, and those that no request can name: there are none."""
         entries = list(self._tree(url, recursive=False))
         folders = [path for path, size in entries if size is None]
-        return folders, [(path, size) for path, size in entries if size is not None]
+        return folders, [(path, size) for path, size in entries if size is not None], []
 
     def sizes(self, urls: Iterable[str]) -> list[int | None]:
         """The sizes of files in bytes; None for one that is not there."""
@@ -105,7 +105,14 @@ class Hub:
             f"/{urllib.parse.quote(folder.rstrip('/'))}".rstrip("/")
             + f"?recursive={recursive}&expand=False"
         )
+        seen = set()
         while page:
+            if page in seen:
+                raise GristmillError(
+                    f"{page}: expected further pages of the listing, found one again: the hub lists without end; name "
+                    "the files one by one, without globs"
+                )
+            seen.add(page)
             try:
                 entries, page = self._ask(page)
             except _NotThereError:

@@ -143,7 +143,7 @@ class Lister:
         root, key = _divided(url)
         if has_magic(root):
             raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket, or the data set of the hub")
-        found = [(root + key, size) for key, size in self._objects(root, key.split("/")) if not key.endswith("/")]
+        found = [(root + key, size) for key, size in self._objects(root, key.split("/"))]
         if not found:
             raise MissingShardError(f"no object matches the glob {pattern!r}")
         return found
@@ -173,20 +173,37 @@ class Lister:
         return sizes(map(self._pinned, self._urls), self._options)
 
     def _objects(self, root: str, pattern: list[str]) -> Iterable[tuple[str, int]]:
-        """Keys and sizes of the objects that match the components of a pattern."""
+        """Keys and sizes of the objects that match the components of a pattern.
+
+        Raises:
+          MissingShardError: a key that no request can name matches.
+        """
         store = self._hub if hub.is_one(root) else self._stores
         first = next(depth for depth, part in enumerate(pattern) if has_magic(part))
         part, rest = pattern[first], pattern[first + 1 :]
         folder = "".join(f"{name}/" for name in pattern[:first])
         if part == "**" or any(map(has_magic, rest)):
-            listed = store.list_below(root + folder)
+            listed, odd = store.list_below(root + folder)
+            _refuse(root, pattern, [key for key in odd if _fits_all(key.split("/"), pattern)])
             return [(key, size) for key, size in listed if _fits_all(key.split("/"), pattern)]
-        folders, objects = store.list_folder(root + folder)
+        folders, objects, odd = store.list_folder(root + folder)
+        below_folder = [(key, key[len(folder) :].rstrip("/")) for key in odd if key.endswith("/") == bool(rest)]
+        _refuse(root, pattern, [key for key, name in below_folder if name and _fits(name, part)])
         if not rest:
             return [(key, size) for key, size in objects if _fits(key[len(folder) :], part)]
         names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
         found = store.sizes([root + name for name in names])
         return [(name, size) for name, size in zip(names, found, strict=True) if size is not None]
+
+
+def _refuse(root: str, pattern: list[str], odd: Sequence[str]) -> None:
+    """Raises an error about a key that a pattern matches, and that no request can name."""
+    if odd:
+        name = root + "/".join(pattern)
+        raise MissingShardError(
+            f"{name!r} matches {root + odd[0]!r}, a name with an empty part or a control character, which no request "
+            "can name: copy the object to another name, or name the shards so that it is not among them"
+        )
 
 
 def _divided(url: str) -> tuple[str, str]:

@@ -71,10 +71,10 @@ impl Archive {
         Ok(self.input.pass(wanted)? == wanted)
     }
 
-    /// The next member. None at the end marker. After that one, an error if another archive follows.
+    /// The next member. None at the end marker, see [`check_end`](Self::check_end).
     pub(super) fn next(&mut self) -> Result<Option<Member>, Damage> {
         if self.has_ended {
-            return self.check_end().map(|()| None);
+            return Ok(None);
         }
         self.pass_data()?;
         let start = self.input.offset();
@@ -215,20 +215,30 @@ impl Archive {
         Ok(())
     }
 
-    /// No member follows after the end marker and any zeros: of two archives in one file, the second would be lost in silence.
-    fn check_end(&mut self) -> Result<(), Damage> {
+    /// Checks that only zeros follow the end marker. Zeros in place of a header would else end an archive in silence, and of
+    /// two archives in one file the second would be lost.
+    pub(super) fn check_end(&mut self) -> Result<(), Damage> {
         let mut block = [0; BLOCK];
         loop {
             let byte = self.input.offset();
             let read = self.input.read(&mut block).map_err(|reason| self.unreadable(reason))?;
-            if read < BLOCK || block.iter().any(|&byte| byte != 0) && Header::parse(&block).is_err() {
-                return Ok(());
+            if block[..read].iter().all(|&byte| byte == 0) {
+                if read < BLOCK {
+                    return Ok(());
+                }
+                continue;
             }
-            if block.iter().any(|&byte| byte != 0) {
-                let reason = "expected the end after the block of zeros that ends an archive, found another member: of several \
-                              archives in one file only the first is read; make one shard of each";
-                return Err(Damage { byte, reason: reason.to_owned() });
-            }
+            let found = if read == BLOCK && Header::parse(&block).is_ok() {
+                "another member: of several archives in one file only the first is read; make one shard of each, or download \
+                 the shard again if it is one archive"
+            } else {
+                "other bytes: a part of the file was lost; download it again"
+            };
+            let end = self.header;
+            let reason = format!(
+                "expected only zeros after the block of zeros at byte {end}, which ends an archive, found {found}"
+            );
+            return Err(Damage { byte, reason });
         }
     }
 

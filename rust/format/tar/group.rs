@@ -14,8 +14,12 @@ const UNSEEN: [&str; 21] = [
     "mp4", "m4v", "avi", "mov", "webm", "mkv", "flv", "mpg", "mpeg", "wmv", "mp4s", "videos", "wav", "flac",
     "mp3", "ogg", "opus", "m4a", "aac", "wavs", "audios",
 ];
+/// The first bytes of a member that tell an image.
+const IMAGE_HEAD: u64 = 32;
 /// More of them are an error: their names are held.
 const MOST_MEMBERS: usize = 10_000;
+/// The most extensions in a message.
+const MOST_SHOWN: usize = 8;
 /// Memory that is kept between groups.
 const KEPT_BYTES: usize = 1 << 20;
 
@@ -52,6 +56,8 @@ pub(super) struct Group {
     items: Vec<Item>,
     /// The content of those that were read.
     data: Vec<u8>,
+    /// A member that is an image without the extension of one, and its format.
+    unnamed: Option<(String, &'static str)>,
     /// Why the group cannot be used, and the byte of the shard if it is not the group's first.
     pub(super) fault: Option<(Option<u64>, String)>,
 }
@@ -150,6 +156,7 @@ impl Group {
         self.items.clear();
         self.data.clear();
         self.data.shrink_to(KEPT_BYTES);
+        self.unnamed = None;
         self.fault = None;
     }
 
@@ -183,12 +190,15 @@ impl Group {
             return Ok(());
         }
         let content = match reading {
-            None => Content::Unread,
+            None => {
+                self.look(&extension, wanted, archive)?;
+                Content::Unread
+            }
             Some(Reading::Images) => match &wanted.images {
                 Some(parts) => Content::Images(images::read(archive, parts, member.size, wanted.limit)?),
                 None => Content::Unread,
             },
-            Some(reading) => self.read(&extension, reading, member.size, wanted.limit, archive)?,
+            Some(reading) => self.read(&extension, reading, member.size, wanted, archive)?,
         };
         self.items.push(Item { extension, offset, size: member.size, content });
         Ok(())
@@ -199,13 +209,14 @@ impl Group {
         extension: &str,
         reading: Reading,
         size: u64,
-        limit: u64,
+        wanted: &Wanted,
         archive: &mut Archive,
     ) -> Result<Content, Damage> {
-        let start = self.data.len();
+        let (start, limit) = (self.data.len(), wanted.limit);
         if reading == Reading::Either {
             archive.read(PROBED, &mut self.data)?;
             if self.data[start..].contains(&0) {
+                self.note(extension, start, wanted);
                 self.data.truncate(start);
                 return Ok(Content::Binary);
             }
@@ -223,6 +234,43 @@ impl Group {
         Ok(match reading {
             Reading::Json { whole } => Content::Json { range, whole },
             Reading::Text | Reading::Either | Reading::Images => Content::Text(range),
+        })
+    }
+
+    /// Looks whether a member that is not wanted is an image.
+    fn look(&mut self, extension: &str, wanted: &Wanted, archive: &mut Archive) -> Result<(), Damage> {
+        if wanted.images.as_ref().is_some_and(|images| !images.are_named) {
+            let start = self.data.len();
+            archive.read(IMAGE_HEAD, &mut self.data)?;
+            self.note(extension, start, wanted);
+            self.data.truncate(start);
+        }
+        Ok(())
+    }
+
+    /// Notes the first member that is an image, though its extension, which nobody named, is none of images.
+    fn note(&mut self, extension: &str, start: usize, wanted: &Wanted) {
+        let Some(images) = wanted.images.as_ref().filter(|images| !images.are_named) else { return };
+        if let (None, Some(kind)) = (&self.unnamed, (images.kind)(&self.data[start..])) {
+            self.unnamed = Some((extension.to_owned(), kind));
+        }
+    }
+
+    /// Why a group without an image may not be, if it may not: a text must not be trained on without its image.
+    fn missing(&self, images: &ImageParts) -> Option<String> {
+        if images.are_named {
+            let found = shown(self.items.iter().map(|item| &item.extension));
+            let expected = shown(&images.extensions);
+            return Some(format!(
+                "expected an image under {expected}, as fields[\"images\"] says, found {found}; add it, or leave \
+                 \"images\" out of fields= to train on texts without images, too"
+            ));
+        }
+        self.unnamed.as_ref().map(|(extension, kind)| {
+            format!(
+                "expected images under extensions of images, found the {kind} image {extension:?} and no other; rename it, or \
+                 name it in fields={{\"images\": [{extension:?}]}}"
+            )
         })
     }
 
@@ -271,9 +319,9 @@ impl Group {
                 line.extend_from_slice(value.json().as_bytes());
             }
         }
-        if wanted.images.is_some() {
+        if let Some(images) = &wanted.images {
             write_key(IMAGES_KEY, line);
-            self.write_images(key, line);
+            self.write_images(images, key, line);
         }
         if line.is_empty() {
             line.push(b'{');
@@ -283,7 +331,7 @@ impl Group {
     }
 
     /// Writes the group's key and the list of its images: the members in the natural order of their extensions, in which numbers count.
-    fn write_images(&self, key: &[u8], line: &mut Vec<u8>) {
+    fn write_images(&self, parts: &ImageParts, key: &[u8], line: &mut Vec<u8>) {
         let images = |item: &Item| matches!(item.content, Content::Images(_));
         let mut items: Vec<&Item> = self.items.iter().filter(|item| images(item)).collect();
         items.sort_by(|a, b| {
@@ -291,6 +339,10 @@ impl Group {
         });
         line.extend_from_slice(b"{\"key\":");
         to_json::write_string(&String::from_utf8_lossy(key), line);
+        if let Some(missing) = self.missing(parts).filter(|_| items.is_empty()) {
+            line.extend_from_slice(b",\"missing\":");
+            to_json::write_string(&missing, line);
+        }
         line.extend_from_slice(b",\"images\":[");
         let mut is_first = true;
         let mut write = |part: &str, offset, bytes, size: Result<&(u32, u32), &String>| {
@@ -380,6 +432,17 @@ fn link(extension: &str, target: &[u8]) -> String {
          --hard-dereference and --dereference",
         String::from_utf8_lossy(target)
     )
+}
+
+/// Extensions, for a message.
+fn shown<'a>(extensions: impl IntoIterator<Item = &'a String>) -> String {
+    let mut shown: Vec<String> = extensions.into_iter().map(|extension| format!("{extension:?}")).collect();
+    let more = shown.len().saturating_sub(MOST_SHOWN);
+    shown.truncate(MOST_SHOWN);
+    if more > 0 {
+        shown.push(format!("and {more} more"));
+    }
+    shown.join(", ")
 }
 
 /// The size of a member that is no text, and of an image its width and height.

@@ -56,6 +56,10 @@ fn read_image(
         archive.read(end.saturating_sub(header.len() as u64), &mut header)?;
         match (parts.size)(&header) {
             Err(_) if end < bytes && wanted < LONGEST_HEADER => wanted *= 8,
+            Err(reason) if !parts.are_named && !(parts.is_decoded)(&header) => {
+                let advice = "or say which members are images in fields={\"images\": [...]}";
+                break Err(format!("{reason}, {advice}"));
+            }
             size => break size,
         }
     };

@@ -148,7 +148,10 @@ impl TarReader {
 
     /// Reads the next group, of which some members are wanted or all. Returns its position; none at the end.
     fn read(&mut self, all: bool) -> Result<Option<Position>, Unreadable> {
-        if !self.look_ahead()? || self.position.byte >= self.own.end {
+        if !self.look_ahead()? {
+            return self.archive.check_end().map(|()| None).map_err(|damage| lost(self.position, damage));
+        }
+        if self.position.byte >= self.own.end {
             return Ok(None);
         }
         let start = self.position;

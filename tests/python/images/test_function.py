@@ -64,7 +64,7 @@ def shards(tmp_path_factory):
 
 def make(shards, folder, model, **arguments):
     sample = gm.ImageText(
-        model, fields={"images": arguments.pop("parts", "png"), "text": "txt"}, image_token="<|image_pad|>",
+        model, fields={"text": "txt", **arguments.pop("fields", {})}, image_token="<|image_pad|>",
         images=arguments.pop("images", "uint8"),
     )  # fmt: skip
     defaults = {
@@ -128,9 +128,10 @@ def test_files_of_other_formats_are_the_functions(tmp_path, folder):
     Image.fromarray(pixels).save(file, "TIFF")
     (tmp_path / "0.tar").write_bytes(tar_of([("a", {"tiff": file.getvalue(), "txt": b"a caption"})]))
     model = gm.ImageFunction(of_bytes, shape=(*SIZE, 3), tokens=4, input="bytes")
-    arguments = {"batch_size": None, "lanes": 1, "parts": "tiff"}
-    (row,) = make(str(tmp_path / "0.tar"), folder, model, **arguments)
-    np.testing.assert_array_equal(row["images"][0], pixels)
+    arguments = {"batch_size": None, "lanes": 1}
+    for fields in ({}, {"images": "tiff"}):
+        (row,) = make(str(tmp_path / "0.tar"), folder, model, fields=fields, **arguments)
+        np.testing.assert_array_equal(row["images"][0], pixels)
     sized = gm.ImageFunction(of_bytes, shape=(*SIZE, 3), tokens=lambda height, width: 4, input="bytes")
     with pytest.raises(gm.ShardError, match=r'sample "a": the image "tiff", at byte 512: expected a JPEG, PNG'):
         list(make(str(tmp_path / "0.tar"), folder, sized, **arguments))

@@ -124,7 +124,7 @@ def test_stream_matches_the_model(
     path = tmp_path_factory.mktemp("shards")
     paths = write(path, *(captions(count, shard) for shard, count in enumerate(counts)))
     sample = gm.ImageText(
-        model, fields={"images": ["png"], "text": "txt"}, max_images=max_images, mrope=mrope,
+        model, fields={"text": "txt"}, max_images=max_images, mrope=mrope,
         max_patches=shape.get("patches", [None])[0],
     )  # fmt: skip
     arguments = {
@@ -378,17 +378,111 @@ def test_fields_are_guessed_aloud(tmp_path, folder, caplog):
     paths = write(tmp_path, captions(3))
     arguments = {"tokenizer": folder, "packing": "pad", "sequence_length": 96, "epochs": 1, "eos": False}
     guessed = gm.PackedDataset(paths, sample=gm.ImageText(FIXED), **arguments)
-    assert "txt (string); images are jpg, jpeg, png, webp, gif, jpgs, and the text is taken from 'txt'" in caplog.text
+    assert "has txt (string); its images are none of these, and the text is taken from 'txt'" in caplog.text
     named = gm.PackedDataset(paths, sample=gm.ImageText(FIXED, text=gm.Text("txt")), **arguments)
     assert_same_batches(guessed, named)
     with pytest.raises(gm.ArgumentError, match="shows no conversation, only txt"):
         gm.PackedDataset(paths, sample=gm.ImageText(FIXED, text=gm.Chat()), **arguments)
     caption = [("a", {"png": image(9, 9), "json": b'{"caption": "An ant.", "width": 3}'})]
     paths = write(tmp_path, caption)
+    gm.PackedDataset(paths, sample=gm.ImageText(FIXED), **arguments)
+    assert "its images are png, and the text is taken from 'json.caption'" in caplog.text
     more = {"images": "jpg, png", "text": "json.caption"}
     for fields in (None, {"images": "png;jpg", "text": "json[caption]"}, more):
         (row,) = gm.PackedDataset(paths, sample=gm.ImageText(FIXED, fields=fields), **arguments)
         assert row["image_masks"].sum() == 1
+
+
+def quarantined(paths, folder, **fields):
+    """The numbers of documents and images, and the reasons of bad records by their number."""
+    dataset = gm.PackedDataset(
+        paths, tokenizer=folder, sample=gm.ImageText(FIXED, text=gm.Text("txt"), **fields), packing="pad",
+        sequence_length=64, epochs=1, eos=False, on_error="quarantine", max_error_rate=1.0,
+    )  # fmt: skip
+    with iter(dataset) as iterator:
+        images = sum(int(row["image_masks"].sum()) for row in iterator)
+        reasons = {entry["record"]: entry["reason"] for entry in iterator.quarantine()}
+        return iterator.stats()["documents"], images, reasons
+
+
+TEXT = {"txt": b"A caption."}
+
+
+@pytest.mark.parametrize(
+    "extension", ["jpg", "JPG", "jpeg", "jpe", "Jfif", "pjpeg", "mpo", "png", "gif", "bmp", "1.tif"]
+)
+def test_format_of_an_image_is_that_of_its_bytes(tmp_path, folder, extension):
+    paths = write(tmp_path, [("a", {extension: image(9, 9, kind="JPEG"), **TEXT})])
+    assert quarantined(paths, folder) == (1, 1, {})
+
+
+@pytest.mark.parametrize(
+    ("extension", "kind", "name"),
+    [
+        ("bmp", "BMP", "BMP"), ("tif", "TIFF", "TIFF"), ("0.TIFF", "TIFF", "TIFF"), ("avif", "AVIF", "AVIF"),
+        ("jp2", "JPEG2000", "JPEG 2000"), ("ico", "ICO", "icon"), ("jpg", "BMP", "BMP"), ("ppm", "PPM", "bytes"),
+    ],
+)  # fmt: skip
+def test_images_of_other_formats_are_bad_records(tmp_path, folder, extension, kind, name):
+    other = image(9, 9, kind=kind)
+    paths = write(
+        tmp_path, [("a", {extension: other, **TEXT}), ("b", {"1.png": image(9, 9), extension: other, **TEXT})]
+    )
+    documents, images, reasons = quarantined(paths, folder)
+    assert (documents, images, list(reasons)) == (0, 0, [0, 1])
+    for reason in reasons.values():
+        assert f'the image "{extension}", at byte' in reason
+        assert f"expected a JPEG, PNG, WebP or GIF image, found {name}" in reason
+        assert 'say which members are images in fields={"images": [...]}' in reason
+    # Other members may have any content where the images are named.
+    documents, images, reasons = quarantined(paths[:1], folder, fields={"images": ["1.png"]})
+    assert (documents, images, list(reasons)) == (1, 1, [0])
+
+
+@pytest.mark.parametrize("extension", ["svg", "heic", "jxl", "psd", "dng", "exr"])
+def test_extensions_of_other_formats_are_known(tmp_path, folder, extension):
+    paths = write(tmp_path, [("a", {extension: b"<svg></svg>", **TEXT})])
+    assert f'the image "{extension}", at byte 512: expected a JPEG' in quarantined(paths, folder)[2][0]
+
+
+def test_captions_are_not_trained_on_without_their_image(tmp_path, folder):
+    records = [
+        ("a", {"img": image(9, 9, kind="JPEG"), **TEXT}),
+        ("b", {"picture": image(9, 9, kind="TIFF"), **TEXT}),
+        ("c", TEXT),
+        ("d", {"npy": b"\x93NUMPY\x01\0" + bytes(100), "xml": b"<annotation>", **TEXT}),
+        ("e", {"png": image(9, 9), "thumb": image(3, 3, kind="JPEG"), **TEXT}),
+        ("f", {"jpgs": pickle.dumps([]), **TEXT}),
+    ]
+    paths = write(tmp_path, records)
+    documents, images, reasons = quarantined(paths, folder)
+    assert (documents, images, list(reasons)) == (4, 1, [0, 1])
+    assert 'found the JPEG image "img" and no other; rename it, or name it in fields={"images": ["img"]}' in reasons[0]
+    assert 'found the TIFF image "picture" and no other' in reasons[1]
+    documents, images, reasons = quarantined(paths, folder, fields={"images": ["img", "png"]})
+    assert (documents, images, list(reasons)) == (2, 2, [1, 2, 3, 5])
+    assert reasons[2] == (
+        'sample "c": expected an image under "img", "png", as fields["images"] says, found "txt"; add it, or leave '
+        '"images" out of fields= to train on texts without images, too'
+    )
+    # A record that the filter leaves out may be without one.
+    dataset = gm.PackedDataset(
+        paths, tokenizer=folder, sample=gm.ImageText(FIXED, fields={"images": "png", "text": "txt"}), packing="pad",
+        sequence_length=64, epochs=1, eos=False, keep="png is not None",
+    )  # fmt: skip
+    with iter(dataset) as iterator:
+        assert sum(1 for _ in iterator) == 1
+        assert iterator.stats()["filtered"] == 5
+
+
+def test_image_under_another_extension_is_found_if_the_filter_reads_it_too(tmp_path, folder):
+    paths = write(tmp_path, [("a", {"img": image(9, 9, kind="JPEG"), **TEXT})])
+    dataset = gm.PackedDataset(
+        paths, tokenizer=folder, sample=gm.ImageText(FIXED, text=gm.Text("txt")), packing="pad", sequence_length=64,
+        epochs=1, eos=False, keep="img.bytes > 100",
+    )  # fmt: skip
+    with pytest.raises(gm.ShardError, match='found the JPEG image "img" and no other'):
+        list(dataset)
 
 
 def test_token_of_images_that_the_model_does_not_name(tmp_path, folder):

@@ -436,6 +436,11 @@ TARS = {
     ],
     "a header with another checksum": [("a.tar", with_byte(TAR, 2048, b"c"), 0, "found another checksum")],
     "another tar after its end": [("a.tar", TAR + TAR, 2, "found another member: of several archives in one file")],
+    "other bytes than zeros after the block of zeros": [
+        ("a.tar", TAR + b"x", 2, "expected only zeros after the block of zeros at byte 3072, .* found other bytes"),
+        ("a.tar", bytes(512) + TAR[512:], 0, "after the block of zeros at byte 0, which ends an archive, found other"),
+        ("a.tar", TAR + bytes(20_000), 2, None),
+    ],
     "a sparse file, a part": [
         ("a.tar", entries_of(("a.text", tarfile.GNUTYPE_SPARSE, b"")), 0, "expected a whole file, found a sparse one")
     ],

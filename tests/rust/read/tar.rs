@@ -299,16 +299,47 @@ fn damaged_archives_have_one_error() {
     checksum[1024] ^= 1;
     let after = [&good[..], &good[..]].concat();
     let single = [&good[..2560], &good[..]].concat();
+    let zeroed = |range: std::ops::Range<usize>| {
+        let mut bytes = good.clone();
+        bytes[range].fill(0);
+        bytes
+    };
+    let (first, second, page) = (zeroed(0..512), zeroed(1024..1536), zeroed(0..1024));
+    let behind = [&good[..], &[1; 700]].concat();
+    let last = [&good[..], &[0; 9000], b"x"].concat();
+    let empty = [&end()[..], b"x"].concat();
+    let lone = [&[0; 512], &good[..]].concat();
     let sparse = [entry(b'S', b"a.txt", b"a"), end()].concat();
     let global = [entry(b'g', b"x", b"20 comment=01234567\n"), good.clone()].concat();
     let paths = [entry(b'g', b"x", b"10 path=a\n"), good.clone()].concat();
     let long = [member(b'L', b"x", b"", b"00077777777", b""), vec![1; 100]].concat();
-    let cases: [Damaged; 10] = [
+    let cases: [Damaged; 17] = [
         ("zero bytes", Vec::new(), 0, 0, 0, "found the end of the file: it was cut"),
         ("no end", good[..2048].to_vec(), 1, 1, 2048, "expected a block of zeros, which ends an archive"),
         ("checksum", checksum, 0, 0, 1024, "expected the header of a member, found another checksum"),
         ("two archives", after, 2, 2, 3072, "found another member: of several archives"),
         ("one block of zeros", single, 2, 2, 2560, "found another member: of several archives"),
+        ("the first header is zeros", first, 0, 0, 512, "found other bytes: a part of the file was lost"),
+        (
+            "a header is zeros",
+            second,
+            1,
+            1,
+            1536,
+            "after the block of zeros at byte 1024, which ends an archive",
+        ),
+        ("a page is zeros", page, 0, 0, 1024, "found another member"),
+        ("zeros first", lone, 0, 0, 512, "found another member"),
+        (
+            "other bytes behind",
+            behind,
+            2,
+            2,
+            3072,
+            "expected only zeros after the block of zeros at byte 2048",
+        ),
+        ("a byte behind many zeros", last, 2, 2, 11776, "found other bytes"),
+        ("no members, and a byte", empty, 0, 0, 1024, "found other bytes"),
         ("sparse", sparse, 0, 0, 0, "expected a whole file, found a sparse one"),
         ("global paths", paths, 0, 0, 0, "expected no global header of pax with paths"),
         ("a name cut", long, 0, 0, 0, "expected the data of a member, found the end of the file in it"),
@@ -323,7 +354,9 @@ fn damaged_archives_have_one_error() {
         assert!(error.contains(reason) && error.ends_with("(Lost)"), "{name}: {error}");
     }
     assert_eq!(texts(&global, "txt").len(), 2);
-    assert_eq!(texts(&[&good[..], &[1; 700]].concat(), "txt").len(), 2, "no member");
+    for zeros in [0, 1, 511, 512, 10_240] {
+        assert_eq!(texts(&[&good[..2560], &vec![0; zeros][..]].concat(), "txt").len(), 2, "{zeros} zeros");
+    }
     assert_eq!(texts(&end(), "txt"), []);
     assert_eq!(texts(&end()[..BLOCK], "txt"), []);
 }

@@ -15,11 +15,28 @@ fn size(bytes: &[u8]) -> Result<(u32, u32), String> {
     }
 }
 
+/// The format of an image of these tests, of which `T` has no size.
+fn kind(bytes: &[u8]) -> Option<&'static str> {
+    match bytes {
+        [b'I', ..] => Some("known"),
+        [b'T', ..] => Some("other"),
+        _ => None,
+    }
+}
+
+fn is_decoded(bytes: &[u8]) -> bool {
+    bytes.starts_with(b"I")
+}
+
 fn options(extensions: &[&str], limit: u64) -> Arc<ReadOptions> {
+    options_of(extensions, true, limit)
+}
+
+fn options_of(extensions: &[&str], are_named: bool, limit: u64) -> Arc<ReadOptions> {
     let extensions = extensions.iter().map(|extension| (*extension).to_owned()).collect();
     let named = Projection::named(vec!["txt".to_owned(), "1.png".to_owned()]);
     Arc::new(ReadOptions {
-        projection: named.with_images(ImageParts { extensions, size }),
+        projection: named.with_images(ImageParts { extensions, are_named, size, kind, is_decoded }),
         ..ReadOptions::clone(&super::options(limit))
     })
 }
@@ -69,11 +86,51 @@ fn images_are_listed_in_natural_order() {
         r#"{"part":"gif","offset":14336,"bytes":0,"error":"expected an image, found 0 bytes"},"#,
         r#"{"part":"seg.png","offset":4608,"bytes":9002,"width":1,"height":1}]}}"#
     );
-    assert_eq!(found, [expected, r#"{"txt":"none","/images":{"key":"b","images":[]}}"#]);
+    assert_eq!(found[0], expected);
+    assert!(
+        found[1].starts_with(
+            r#"{"txt":"none","/images":{"key":"b","missing":"expected an image under \"jpg\", "#
+        )
+    );
     assert_eq!(images(&shard, &["1.png"]).matches("part").count(), 1);
     assert_eq!(images(&shard, &["seg.png", "jpg"]).matches("part").count(), 3);
     let limited = records(&shard, &options(&["seg.png"], 9001)).remove(0);
     assert!(limited.contains("expected an image of at most 9001 bytes, found one of 9002"), "{limited}");
+}
+
+#[test]
+fn groups_without_the_image_that_they_should_have_say_so() {
+    let shard = archive(&[
+        ("a.txt", b"no image"),
+        ("b.txt", b"under another extension"),
+        ("b.img", b"T.."),
+        ("c.txt", b"beside a known one"),
+        ("c.jpg", b"I\x01\x02"),
+        ("c.img", b"T.."),
+        ("d.txt", b"of another format"),
+        ("d.jpg", b"T.."),
+        ("e.1.png", b"I in a member that the filter reads\0"),
+        ("f.jpgs", b"\x80\x04]\x94."),
+    ]);
+    let missing = |are_named| {
+        let found = records(&shard, &options_of(&["jpg", "jpgs"], are_named, 1 << 20));
+        found.into_iter().map(|record| {
+            let found = record.split_once(r#","missing":""#)?.1.split_once(r#"","images""#)?.0;
+            Some(found.replace('\\', ""))
+        })
+    };
+    let named: Vec<_> = missing(true).collect();
+    let expected = r#"expected an image under "jpg", "jpgs", as fields["images"] says, found "txt""#;
+    assert!(named[0].as_ref().unwrap().starts_with(expected), "{named:?}");
+    assert_eq!(
+        named.iter().map(Option::is_some).collect::<Vec<_>>(),
+        [true, true, false, false, true, false]
+    );
+    let all: Vec<_> = missing(false).collect();
+    assert_eq!(all.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, false, true, false]);
+    assert!(all[1].as_ref().unwrap().contains(r#"found the other image "img" and no other; rename it"#));
+    let found = records(&shard, &options_of(&["jpg"], false, 1 << 20)).remove(3);
+    assert!(found.contains(r"found 3 bytes, or say which members are images in fields="), "{found}");
 }
 
 #[test]
