@@ -14,6 +14,7 @@
 
 mod arrow;
 mod columns;
+mod exact;
 mod jsonl;
 pub mod keep;
 mod marks;
@@ -31,6 +32,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
+pub use exact::Exact;
 pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
 pub use marks::Plain;
 pub use options::ReadOptions;

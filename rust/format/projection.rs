@@ -13,6 +13,7 @@ pub struct Projection {
     /// The paths in JSON.
     selector: jsonl::Selector,
     images: Option<ImageParts>,
+    is_exact: bool,
 }
 
 /// Width and height of an image that begins with some bytes. The error says what was expected and found.
@@ -93,7 +94,13 @@ impl Projection {
     }
 
     fn new(columns: Columns) -> Self {
-        Self { columns, paths: Vec::new(), selector: jsonl::Selector::default(), images: None }
+        Self {
+            columns,
+            paths: Vec::new(),
+            selector: jsonl::Selector::default(),
+            images: None,
+            is_exact: false,
+        }
     }
 
     /// Also the values of some paths, each of which leads to one value.
@@ -107,6 +114,16 @@ impl Projection {
     #[must_use]
     pub fn with_images(self, images: ImageParts) -> Self {
         Self { images: Some(images), ..self }
+    }
+
+    /// Also what the values of rows are that JSON lacks, see [`Exact`](super::Exact).
+    #[must_use]
+    pub fn with_exact(self) -> Self {
+        Self { is_exact: true, ..self }
+    }
+
+    pub(super) fn is_exact(&self) -> bool {
+        self.is_exact
     }
 
     /// The images that are wanted.

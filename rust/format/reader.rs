@@ -8,7 +8,9 @@ use super::jsonl::{self, JsonlReader, Member};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
 use super::tar::TarReader;
-use super::{AfterError, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located};
+use super::{
+    AfterError, Exact, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located,
+};
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};
 use crate::store::{Places, Shard, Source};
@@ -193,6 +195,15 @@ impl RecordReader {
     pub fn next_raw(&mut self) -> Result<Option<RawRecord<'_>>, ReadError> {
         let Self { shard, records, ended, .. } = self;
         records.next(ended).map_err(|error| error.of_shard(shard))
+    }
+
+    /// The values that JSON lacks of the row that was read last, if the projection wants them. They are taken once.
+    pub fn take_exact(&mut self) -> Option<Box<Exact>> {
+        match &mut self.records {
+            Records::Parquet(reader) => reader.take_exact(),
+            Records::Arrow(reader) => reader.take_exact(),
+            Records::Jsonl(_) | Records::Tar(_) => None,
+        }
     }
 
     /// Appends the wanted text of the next record that is kept to `text`, and returns the record's position and the bytes

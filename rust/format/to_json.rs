@@ -9,7 +9,7 @@ use super::jsonl;
 use super::marks::{FILLED, TYPED, string_end};
 
 /// Digits of an integer of 256 bits, the longest decimal that Arrow has.
-const LARGEST_DECIMAL_BYTES: usize = 32;
+pub(super) const LARGEST_DECIMAL_BYTES: usize = 32;
 /// The largest scale of a decimal that is written: no writer has one above 76.
 const LARGEST_SCALE: u32 = 1000;
 const SECONDS_A_DAY: i64 = 86_400;

@@ -8,7 +8,7 @@ use super::input::{Chunk, Entry};
 use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
-use crate::format::{self, AfterError, Content, RawRecord, Value, Values};
+use crate::format::{self, AfterError, Content, Exact, RawRecord, Value, Values};
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
@@ -118,12 +118,12 @@ impl<'a> Preparer<'a> {
                     part.filtered += 1;
                     continue;
                 }
-                Entry::Record { shard, index, kind, position, length } => {
+                Entry::Record { shard, index, kind, position, length, exact } => {
                     let (record, after) = rest.split_at(length);
                     rest = after;
                     let joined = Joined::take(&self.spec.sidecars, shard, &mut beside, &mut rest);
                     let record = RawRecord { kind, position, bytes: record };
-                    match self.record((shard, index), record, joined, &mut part)? {
+                    match self.record((shard, index), record, exact.as_deref(), joined, &mut part)? {
                         Outcome::Kept => continue,
                         Outcome::Filtered => {
                             part.filtered += 1;
@@ -150,6 +150,7 @@ impl<'a> Preparer<'a> {
         &mut self,
         (shard, index): (u32, u64),
         record: RawRecord<'_>,
+        exact: Option<&Exact>,
         joined: Joined<'_>,
         part: &mut Part,
     ) -> Result<Outcome> {
@@ -183,7 +184,7 @@ impl<'a> Preparer<'a> {
             (Ok(true), Ok(_)) => Outcome::Kept,
         };
         if matches!(outcome, Outcome::Kept) {
-            self.keep((shard, index), record, part);
+            self.keep((shard, index), record, exact, part);
         } else {
             part.ids.truncate(ids);
             part.id_counts.truncate(id_counts);
@@ -246,14 +247,24 @@ impl<'a> Preparer<'a> {
         })
     }
 
-    fn keep(&mut self, (shard, index): (u32, u64), record: RawRecord<'_>, part: &mut Part) {
+    fn keep(
+        &mut self,
+        (shard, index): (u32, u64),
+        record: RawRecord<'_>,
+        exact: Option<&Exact>,
+        part: &mut Part,
+    ) {
         part.places.push((shard, record.position.record, index));
         if !self.spec.keeps_records {
             return;
         }
         let bytes = format::without_mark(record);
-        part.records.extend_from_slice(bytes);
-        part.record_bytes.push(bytes.len());
+        let before = part.records.len();
+        match exact {
+            Some(exact) => exact.write(bytes, &mut part.records),
+            None => part.records.extend_from_slice(bytes),
+        }
+        part.record_bytes.push(part.records.len() - before);
         format::for_each_key(bytes, |key| {
             if !self.keys.contains(key) {
                 self.keys.insert(key.to_owned());

@@ -18,6 +18,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._prompts import exact
 from gristmill._prompts.reading import Ids
 
 LAYOUTS = ("verl", "maxtext", "tunix", "hf", "ragged")
@@ -174,7 +175,7 @@ def as_objects(values: Sequence[Any]) -> "npt.NDArray[np.object_]":
 
 def as_plain_column(values: Sequence[Any]) -> "npt.NDArray[Any]":
     """A 1-D array without nested values, which are JSON text: of numbers or booleans if all are such."""
-    flat = [json.dumps(value) if isinstance(value, (dict, list)) else value for value in values]
+    flat = [json.dumps(exact.as_json(value)) if isinstance(value, (dict, list)) else value for value in values]
     for kinds, dtype in (((bool,), np.bool_), ((int,), np.int64), ((int, float), np.float64)):
         if all(type(value) in kinds for value in flat):
             try:

@@ -3,7 +3,8 @@
 import functools
 import hashlib
 import json
-from collections.abc import Iterator, Sequence
+import pickle
+from collections.abc import Iterator, Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self, TypeAlias
 
@@ -12,6 +13,7 @@ import numpy.typing as npt
 
 from gristmill import _core
 from gristmill._filter.selection import Selection
+from gristmill._prompts import exact
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Text
 from gristmill._shards.stores import StorageOptions
@@ -100,6 +102,7 @@ class Arena:
       shards: the index of each record's shard.
       numbers: the number of each record in its shard.
       indices: the index of each record among all that there are.
+      pickled: the rows of Python that hold values which JSON lacks, by their number.
       overlong_shards: the shards of the records with too long a prompt.
       overlong_numbers: their numbers.
       overlong_tokens: the tokens of the longest prompt of each.
@@ -124,6 +127,7 @@ class Arena:
         self.filtered: int = found["filtered"]
         self.bad = [BadRecord(*values) for values in found["bad"]]
         self.keys = [_unescaped(key) for key in found["keys"]]
+        self.pickled: Mapping[int, bytes] = {}
         for name in _ARRAYS:
             array = found[name]
             array.flags.writeable = False
@@ -145,7 +149,7 @@ class Arena:
     @property
     def nbytes(self) -> int:
         """The bytes of memory that it takes."""
-        return sum(getattr(self, name).nbytes for name in _ARRAYS)
+        return sum(getattr(self, name).nbytes for name in _ARRAYS) + sum(map(len, self.pickled.values()))
 
     @property
     def has_texts(self) -> bool:
@@ -174,10 +178,16 @@ class Arena:
         return self.texts[start:stop].tobytes().decode()
 
     def record(self, row: int) -> dict[str, Any]:
-        """A record, if records were kept: a fresh object each time."""
+        """A record, if records were kept: a fresh object each time.
+
+        Raises:
+          ValueError: Python cannot hold a value of it.
+        """
+        if (pickled := self.pickled.get(int(self.numbers[row]))) is not None:
+            found: dict[str, Any] = pickle.loads(pickled)
+            return found
         start, stop = self.record_offsets[row : row + 2]
-        found: dict[str, Any] = json.loads(self.records[start:stop].tobytes().decode())
-        return found
+        return exact.load(self.records[start:stop].tobytes())
 
     def overlong(self) -> Iterator[tuple[int, int, int]]:
         """Shard, number and tokens of each record with too long a prompt."""

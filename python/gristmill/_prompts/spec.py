@@ -1,5 +1,6 @@
 """`PromptSpec`: the checked arguments of a `PromptDataset`, and what follows from them."""
 
+import functools
 import hashlib
 import itertools
 import logging
@@ -35,6 +36,20 @@ if TYPE_CHECKING:
     from gristmill._prompts.mixing import Mixing
 
 _LOGGER = logging.getLogger("gristmill")
+
+# The fields of a `Reading` of whole records, of which no prompt is made.
+_NO_PROMPTS: dict[str, Any] = {
+    "prompts": (),
+    "bos": None,
+    "eos": None,
+    "longest": None,
+    "selected": None,
+    "keeps_records": True,
+    "keeps_texts": False,
+    "raises": True,
+    "max_memory": 0,
+    "threads": 1,
+}
 
 # Columns that veRL's items make of `extra_info`, and with what where that lacks them.
 EXTRA = {"index": 0, "tools_kwargs": {}, "interaction_kwargs": {}}
@@ -139,12 +154,47 @@ def resolve(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:
     _check_rows(values)
     if values["select"] is None:
         rows = itertools.islice(rows, values["max_samples"])
-    with written(rows) as (path, digest):
-        manifest = Manifest((path,), (Path(path).stat().st_size,))
+    with written(rows) as file:
+        manifest = Manifest((file.path,), (Path(file.path).stat().st_size,))
         try:
-            return _read(values, layout, encoder, made, manifest, digest, is_rows=True, is_source=is_source)
+            spec = _read(values, layout, encoder, made, manifest, file.digest, is_rows=True, is_source=is_source)
+            spec.arena.pickled = file.pickled
+            return spec
         except ShardError as error:
             raise ShardError(ROWS, error.record, error.byte, error.reason) from None
+
+
+def read_records(
+    shards: Any,
+    *,
+    max_document_bytes: int | None = None,
+    max_memory: int | None = None,
+    threads: int | None = None,
+) -> tuple[Arena, tuple[str, ...]]:
+    """All records of some shards, of which nothing is rendered, and the names of the shards.
+
+    Raises:
+      ShardError: a record cannot be read.
+      MissingShardError: a shard does not exist, or a glob matches nothing.
+      ArgumentError: they take more than `max_memory` bytes.
+    """
+    known = arguments.ARGUMENTS
+    longest = known["max_document_bytes"].kind.check(
+        "max_document_bytes", max_document_bytes or known["max_document_bytes"].default
+    )
+    memory = known["max_memory"].kind.check(
+        "max_memory", known["max_memory"].default if max_memory is None else max_memory
+    )
+    workers = known["threads"].kind.check("threads", threads) or _core.usable_cores()
+    manifest = Manifest.find(patterns_of(shards))
+    reading = Reading(**_sources(manifest, longest), **{**_NO_PROMPTS, "max_memory": memory, "threads": workers})
+    return Arena.of(core_of(_no_tokenizer()), reading), tuple(manifest.paths)
+
+
+@functools.cache
+def _no_tokenizer() -> Encoder:
+    """One that encodes nothing."""
+    return Encoder.from_bytes(b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
 
 
 def count_records(shards: Any) -> int:
@@ -158,19 +208,7 @@ def count_records(shards: Any) -> int:
 
 
 def _count(manifest: Manifest, longest: int) -> int:
-    nothing: dict[str, Any] = {
-        "prompts": (),
-        "bos": None,
-        "eos": None,
-        "longest": None,
-        "selected": None,
-        "keeps_records": True,
-        "keeps_texts": False,
-        "raises": True,
-        "max_memory": 0,
-        "threads": 1,
-    }
-    return _core.count_records(Reading(**_sources(manifest, longest), **nothing))
+    return _core.count_records(Reading(**_sources(manifest, longest), **_NO_PROMPTS))
 
 
 def _sources(

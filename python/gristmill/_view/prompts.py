@@ -10,6 +10,7 @@ from gristmill._inspect.prompts import first_step
 from gristmill._prompts.batches import PADDING, ids_of
 from gristmill._prompts.cutting import cut
 from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
+from gristmill._prompts.exact import as_json
 from gristmill._prompts.spec import PromptSpec
 from gristmill._sample.plans import ChatPlan
 from gristmill._state import prompt_states
@@ -116,7 +117,7 @@ def _origins(spec: PromptSpec, item: int, row: int, prompt: int) -> list[str]:
     plan = list(spec.plans_of(item).values())[prompt]
     if not isinstance(plan, ChatPlan) or not spec.keeps_records:
         return []
-    found = origins_of(plan, spec.encoder, spec.arena.record(row))
+    found = origins_of(plan, spec.encoder, as_json(spec.arena.record(row)))
     if found is None:
         return []
     ids = spec.arena.prompt_ids(row, prompt).tolist()

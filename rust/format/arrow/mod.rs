@@ -15,6 +15,7 @@ use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::columns::{RowFault, inflated_limit, shown, text_of_row};
+use super::exact::{Exact, base64};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
@@ -23,7 +24,7 @@ use crate::store::{Piece, Source};
 use array::{Array, Data, Dictionary, Loader, Place};
 use message::{BatchHeader, Content, message};
 pub(super) use message::{FILE_MAGIC, STREAM_MAGIC};
-use schema::{Field, Kind};
+pub(super) use schema::{Field, Kind};
 use write::Writer;
 
 /// Reads the rows of a stream or file.
@@ -52,6 +53,8 @@ pub(super) struct ArrowReader {
     /// The most bytes of a batch.
     limit: u64,
     line: Vec<u8>,
+    /// The values of the line that JSON lacks.
+    exact: Exact,
     scratch: Scratch,
 }
 
@@ -116,6 +119,7 @@ impl ArrowReader {
             rows_left: 0,
             limit: inflated_limit(options.max_document_bytes),
             line: Vec::new(),
+            exact: Exact::default(),
             scratch: Scratch::default(),
         };
         if piece.is_some() {
@@ -179,6 +183,11 @@ impl ArrowReader {
     pub(super) fn columns(&self) -> Vec<Column> {
         let column = |field: &Field| Column { name: field.name.clone(), kind: field.type_name() };
         self.fields.iter().map(column).collect()
+    }
+
+    /// The values that JSON lacks of the row that was read last. They are taken once.
+    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
+        self.exact.take()
     }
 
     /// Goes to the next batch of the piece, which may be empty, and loads dictionaries on the way. Returns whether there is
@@ -309,11 +318,13 @@ impl ArrowReader {
 
     /// Writes columns of a row, which are loaded, as a JSON object.
     fn write(&mut self, columns: &[usize], index: usize) -> Result<(), RowFault> {
-        let Self { line, batch, fields, options, .. } = self;
+        let Self { line, exact, batch, fields, options, .. } = self;
         line.clear();
+        exact.clear();
         let columns =
             columns.iter().filter_map(|&column| Some((&fields[column], batch.columns[column].as_ref()?)));
-        Writer { out: line, longest: options.max_document_bytes }.write_object(columns, index)
+        let exact = options.projection.is_exact().then_some(exact);
+        Writer { out: line, exact, longest: options.max_document_bytes }.write_object(columns, index)
     }
 
     /// The wanted columns of a row that was read.
@@ -432,6 +443,14 @@ fn find<'a>(fields: &'a [Field], name: &str) -> Option<(&'a Field, Vec<usize>)> 
         path.insert(0, index);
         Some((found, path))
     })
+}
+
+/// The schema that Arrow's writers store in other formats: a message in base64. None: it is damaged.
+pub(super) fn stored_fields(text: &str) -> Option<Vec<Field>> {
+    match message(&mut base64(text), 0).ok()??.content {
+        Content::Schema(fields) => Some(fields),
+        _ => None,
+    }
 }
 
 /// Columns of a file, for a message.

@@ -8,12 +8,14 @@ const MOST_FIELDS: usize = 100_000;
 
 /// A column, or a part of one.
 #[derive(Debug, Clone)]
-pub(super) struct Field {
-    pub(super) name: String,
-    pub(super) kind: Kind,
-    pub(super) children: Vec<Field>,
+pub(in crate::format) struct Field {
+    pub(in crate::format) name: String,
+    pub(in crate::format) kind: Kind,
+    pub(in crate::format) children: Vec<Field>,
     /// The number of the dictionary that holds its values, and the width of their indices.
-    pub(super) dictionary: Option<(i64, Integer)>,
+    pub(in crate::format) dictionary: Option<(i64, Integer)>,
+    /// The time zone of timestamps.
+    pub(in crate::format) zone: Option<String>,
     /// Whether its strings are JSON.
     pub(super) is_json: bool,
 }
@@ -22,15 +24,15 @@ pub(super) struct Field {
 const JSON: &str = "arrow.json";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) struct Integer {
+pub(in crate::format) struct Integer {
     /// Bytes.
-    pub(super) width: usize,
-    pub(super) is_signed: bool,
+    pub(in crate::format) width: usize,
+    pub(in crate::format) is_signed: bool,
 }
 
 /// The type of values.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub(super) enum Kind {
+pub(in crate::format) enum Kind {
     Null,
     Integer(Integer),
     /// Bytes of a float.
@@ -52,7 +54,9 @@ pub(super) enum Kind {
         per_second: i64,
         is_utc: bool,
     },
-    Duration,
+    Duration {
+        per_second: i64,
+    },
     FixedBytes(usize),
     /// Strings, or bytes; with offsets of 4 or 8 bytes.
     Bytes {
@@ -104,6 +108,10 @@ fn field(table: Table<'_>, depth: usize, left: &mut usize) -> Result<Field, Dama
     {
         return Err(Damaged);
     }
+    let zone = match (kind, table.table(3)?) {
+        (Kind::Timestamp { is_utc: true, .. }, Some(kind)) => kind.text(1)?.map(str::to_owned),
+        _ => None,
+    };
     let dictionary = match table.table(4)? {
         Some(encoding) => {
             let index = match encoding.table(1)? {
@@ -116,7 +124,7 @@ fn field(table: Table<'_>, depth: usize, left: &mut usize) -> Result<Field, Dama
     };
     let name = table.text(0)?.unwrap_or_default().to_owned();
     let is_text = matches!(kind, Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true });
-    Ok(Field { name, kind, children, dictionary, is_json: is_text && extension(table)? == Some(JSON) })
+    Ok(Field { name, kind, children, dictionary, zone, is_json: is_text && extension(table)? == Some(JSON) })
 }
 
 /// The name of a field's extension type.
@@ -174,7 +182,7 @@ fn kind(field: Table<'_>) -> Result<Kind, Damaged> {
         15 => Kind::FixedBytes(width(0)?),
         16 => Kind::FixedList(width(0)?),
         17 => Kind::Map,
-        18 => Kind::Duration,
+        18 => Kind::Duration { per_second: per_second(i16(0, 1)?)? },
         19 => Kind::Bytes { is_text: false, offset: 8 },
         20 => Kind::Bytes { is_text: true, offset: 8 },
         21 => Kind::List(8),
@@ -230,7 +238,7 @@ impl Field {
             Kind::Date { .. } => "date".to_owned(),
             Kind::Time { .. } => "time".to_owned(),
             Kind::Timestamp { .. } => "timestamp".to_owned(),
-            Kind::Duration => "duration".to_owned(),
+            Kind::Duration { .. } => "duration".to_owned(),
             Kind::FixedBytes(width) => format!("binary[{width}]"),
             _ if self.is_json => "json".to_owned(),
             Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true } => "string".to_owned(),

@@ -6,6 +6,7 @@ use super::flatbuffer::Damaged;
 use super::schema::{Field, Integer, Kind};
 use crate::format::AfterError;
 use crate::format::columns::{RowFault, check_row_length};
+use crate::format::exact::{Exact, Typed};
 use crate::format::to_json::{
     open_map, write_bytes, write_date, write_decimal, write_duration, write_filled, write_float,
     write_integer, write_null, write_string, write_text, write_time, write_timestamp,
@@ -20,6 +21,8 @@ impl From<Damaged> for RowFault {
 /// A row on its way to JSON, and the most bytes that it may have.
 pub(super) struct Writer<'a> {
     pub(super) out: &'a mut Vec<u8>,
+    /// Where to note the values that JSON lacks.
+    pub(super) exact: Option<&'a mut Exact>,
     pub(super) longest: u64,
 }
 
@@ -56,6 +59,7 @@ impl Writer<'_> {
             write_absent(self.out);
             return Ok(());
         }
+        let start = self.out.len();
         match &array.data {
             Data::Null => write_absent(self.out),
             Data::Bits(bits) => {
@@ -78,6 +82,44 @@ impl Writer<'_> {
                 self.write(field, array, index, write_absent)?;
             }
         }
+        self.note(start, field, array, index)
+    }
+
+    /// Notes what the value is that was written from `start` on, if JSON lacks it.
+    fn note(&mut self, start: usize, field: &Field, array: &Array, index: usize) -> Result<(), RowFault> {
+        let Some(exact) = &mut self.exact else { return Ok(()) };
+        let part = start..self.out.len();
+        let bytes = match &array.data {
+            Data::Fixed(bytes) => slot(bytes, width(field.kind), index)?,
+            Data::Bytes { .. } | Data::Views { .. } => array.bytes(index)?.unwrap_or_default(),
+            _ => return Ok(()),
+        };
+        let whole = || {
+            let mut wide = [0; 8];
+            wide[..bytes.len()].copy_from_slice(bytes);
+            let unused = 8 * (8 - bytes.len());
+            i64::from_le_bytes(wide) << unused >> unused
+        };
+        let big_endian: Vec<u8>;
+        let value = match field.kind {
+            Kind::Bytes { is_text: false, .. } | Kind::View { is_text: false } | Kind::FixedBytes(_) => {
+                Typed::Bytes(bytes)
+            }
+            Kind::Float(_) if self.out[part.clone()].ends_with(b"null") => Typed::NotANumber,
+            Kind::Decimal { scale, .. } => {
+                big_endian = bytes.iter().rev().copied().collect();
+                Typed::Decimal { bytes: &big_endian, scale }
+            }
+            Kind::Date { in_milliseconds: true } => Typed::Date(whole().div_euclid(86_400_000)),
+            Kind::Date { .. } => Typed::Date(whole()),
+            Kind::Time { per_second, .. } => Typed::Time { time: whole(), per_second },
+            Kind::Timestamp { per_second, .. } => {
+                Typed::Timestamp { time: whole(), per_second, zone: field.zone.as_deref() }
+            }
+            Kind::Duration { per_second } => Typed::Duration { time: whole(), per_second },
+            _ => return Ok(()),
+        };
+        exact.note(part, &value);
         Ok(())
     }
 
@@ -147,7 +189,7 @@ impl Writer<'_> {
             (Kind::Timestamp { per_second, is_utc }, _) => {
                 write_timestamp(whole(8)?, per_second, is_utc, self.out);
             }
-            (Kind::Duration, _) => write_duration(whole(8)?, self.out),
+            (Kind::Duration { .. }, _) => write_duration(whole(8)?, self.out),
             _ => write_bytes(slot, self.out),
         }
         Ok(())

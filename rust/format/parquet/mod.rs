@@ -20,7 +20,7 @@ use parquet::schema::types::TypePtr;
 use super::columns::{RowFault, inflated_limit, text_of_row};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
-use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
+use super::{AfterError, Exact, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::store::{Piece, Source};
 pub(super) use footer::MAGICS;
 use footer::{group_rows, groups_in, metadata};
@@ -150,6 +150,14 @@ impl ParquetReader {
         Found::Target
     }
 
+    /// The values that JSON lacks of the row that was read last. They are taken once.
+    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
+        match &mut self.values {
+            Values::Rows(rows) => rows.take_exact(),
+            Values::Text(_) | Values::TextOfFilter(_) => None,
+        }
+    }
+
     /// The columns of the file.
     pub(super) fn columns(&self) -> Vec<Column> {
         let column = |field: &TypePtr| Column { name: field.name().to_owned(), kind: rows::type_name(field) };
@@ -242,7 +250,13 @@ impl Values {
                     Self::Text(Box::new(leaf))
                 });
             }
-            Columns::All => return Ok(Self::Rows(Rows::new(metadata, size, longest, |_| true)?)),
+            Columns::All => {
+                let mut rows = Rows::new(metadata, size, longest, |_| true)?;
+                if options.projection.is_exact() {
+                    rows.want_exact(metadata);
+                }
+                return Ok(Self::Rows(rows));
+            }
             Columns::Named(names) => names,
         };
         let rows = Rows::new(metadata, size, longest, |name| names.iter().any(|wanted| wanted == name))?;

@@ -12,10 +12,12 @@ use super::corrupt;
 use super::leaf::{Column, Leaf};
 use super::pages::PageSource;
 use crate::format::AfterError;
+use crate::format::arrow::{Field, Kind as ArrowKind, stored_fields};
 use crate::format::columns::{RowFault, check_row_length};
+use crate::format::exact::{Exact, Typed};
 use crate::format::to_json::{
-    open_map, write_bytes, write_date, write_decimal, write_filled, write_float, write_integer, write_null,
-    write_string, write_text, write_time, write_timestamp, write_unknown,
+    LARGEST_DECIMAL_BYTES, open_map, write_bytes, write_date, write_decimal, write_filled, write_float,
+    write_integer, write_null, write_string, write_text, write_time, write_timestamp, write_unknown,
 };
 
 /// Some columns of a file.
@@ -26,6 +28,8 @@ pub(super) struct Rows {
     /// The row that was read last.
     line: Vec<u8>,
     longest: u64,
+    /// The values of the line that JSON lacks. None: they are not wanted.
+    exact: Option<Exact>,
 }
 
 /// A column, or what is inside one.
@@ -38,7 +42,11 @@ struct Node {
 }
 
 enum NodeKind {
-    Value(Kind),
+    Value {
+        kind: Kind,
+        /// The time zone of timestamps in UTC, if the file names another one.
+        zone: Option<String>,
+    },
     /// The start of each member, and its values.
     Struct(Vec<(Vec<u8>, Node)>),
     List {
@@ -67,6 +75,7 @@ enum Kind {
         per_second: i64,
         is_utc: bool,
     },
+    Duration(i64),
     Uuid,
     /// Nothing that JSON has.
     Null,
@@ -82,7 +91,8 @@ impl Rows {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, String> {
         let schema = metadata.file_metadata().schema_descr();
-        let mut rows = Self { columns: Vec::new(), leaves: Vec::new(), line: Vec::new(), longest };
+        let mut rows =
+            Self { columns: Vec::new(), leaves: Vec::new(), line: Vec::new(), longest, exact: None };
         let mut index = 0;
         for field in schema.root_schema().get_fields() {
             let leaves = index..index + count_leaves(field);
@@ -128,11 +138,32 @@ impl Rows {
         Ok(true)
     }
 
+    /// Notes from now on what the values are that JSON lacks.
+    pub(super) fn want_exact(&mut self, metadata: &ParquetMetaData) {
+        self.exact = Some(Exact::default());
+        let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
+        let stored = pairs.filter(|pair| pair.key == "ARROW:schema").find_map(|pair| pair.value.as_deref());
+        let fields = stored.and_then(stored_fields).unwrap_or_default();
+        for (start, node) in &mut self.columns {
+            if let Some(field) = fields.iter().find(|field| *start == member_start(&field.name)) {
+                node.refine(field);
+            }
+        }
+    }
+
+    /// The values that JSON lacks of the row that was written last.
+    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
+        self.exact.as_mut()?.take()
+    }
+
     /// The row that was read last, as a JSON object.
     pub(super) fn write(&mut self) -> Result<&[u8], RowFault> {
-        let Self { columns, leaves, line, longest } = self;
+        let Self { columns, leaves, line, longest, exact } = self;
         line.clear();
-        write_members(columns, &mut Writer { leaves, out: line, longest: *longest })?;
+        if let Some(exact) = exact {
+            exact.clear();
+        }
+        write_members(columns, &mut Writer { leaves, out: line, longest: *longest, exact: exact.as_mut() })?;
         if leaves.iter().all(Leaf::is_taken) { Ok(line) } else { Err(inconsistent()) }
     }
 }
@@ -149,10 +180,14 @@ fn count_leaves(field: &SchemaType) -> usize {
 /// The start of a member, and its values, whose leaves begin at `leaf`. None: it has no leaves. `definition` and
 /// `repetition` are the levels of what it is in.
 fn member(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<(Vec<u8>, Node)> {
+    Some((member_start(field.name()), node(field, leaf, definition, repetition)?))
+}
+
+fn member_start(name: &str) -> Vec<u8> {
     let mut start = Vec::new();
-    write_string(field.name(), &mut start);
+    write_string(name, &mut start);
     start.push(b':');
-    Some((start, node(field, leaf, definition, repetition)?))
+    start
 }
 
 fn node(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
@@ -173,7 +208,11 @@ fn node(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) 
 fn present(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
     if field.is_primitive() {
         *leaf += 1;
-        return Some(Node { leaves: *leaf - 1..*leaf, definition, kind: NodeKind::Value(kind(field)) });
+        return Some(Node {
+            leaves: *leaf - 1..*leaf,
+            definition,
+            kind: NodeKind::Value { kind: kind(field), zone: None },
+        });
     }
     if let Some(repeated) = repeated_of_list(field) {
         return list(definition, repetition, leaf, |leaf, definition, repetition| {
@@ -264,6 +303,7 @@ fn named_type(field: &SchemaType) -> String {
         (Kind::Time(_), _) => "time",
         (Kind::Timestamp { .. }, _) | (_, Type::INT96) => "timestamp",
         (Kind::Uuid, _) => "uuid",
+        (Kind::Duration(_), _) => "duration",
         (Kind::Null, _) => "interval",
         (Kind::Unsigned, Type::INT32) => "uint32",
         (Kind::Unsigned, _) => "uint64",
@@ -340,6 +380,7 @@ struct Writer<'a> {
     leaves: &'a mut [Leaf],
     out: &'a mut Vec<u8>,
     longest: u64,
+    exact: Option<&'a mut Exact>,
 }
 
 impl Writer<'_> {
@@ -380,9 +421,16 @@ impl Node {
             return Ok(());
         }
         match &self.kind {
-            NodeKind::Value(kind) => {
+            NodeKind::Value { kind, zone } => {
                 let leaf = &mut writer.leaves[self.leaves.start];
+                let start = writer.out.len();
                 kind.write(leaf, writer.out)?;
+                if let Some(exact) = &mut writer.exact {
+                    let mut bytes = [0; 8];
+                    if let Some(value) = kind.typed(zone.as_deref(), leaf, &mut bytes) {
+                        exact.note(start..writer.out.len(), &value);
+                    }
+                }
                 check_row_length(writer.out, writer.longest)
             }
             NodeKind::Struct(members) => write_members(members, writer),
@@ -411,7 +459,80 @@ impl Node {
     }
 }
 
+impl Node {
+    /// Takes what a field of the schema that Arrow stores says beyond Parquet's own.
+    fn refine(&mut self, field: &Field) {
+        match &mut self.kind {
+            NodeKind::Value { kind, zone } => match (field.kind, *kind) {
+                (ArrowKind::Duration { per_second }, Kind::Plain) => *kind = Kind::Duration(per_second),
+                (ArrowKind::Timestamp { .. }, Kind::Timestamp { is_utc: true, .. }) => {
+                    zone.clone_from(&field.zone);
+                }
+                _ => {}
+            },
+            NodeKind::Struct(members) if members.len() == field.children.len() => {
+                members.iter_mut().zip(&field.children).for_each(|((_, node), field)| node.refine(field));
+            }
+            NodeKind::Struct(_) => {}
+            NodeKind::List { item, .. } => field.children.iter().for_each(|field| item.refine(field)),
+        }
+    }
+}
+
 impl Kind {
+    /// The leaf's last value, if JSON lacks it. `bytes` is room for an integer.
+    fn typed<'a>(self, zone: Option<&'a str>, leaf: &'a Leaf, bytes: &'a mut [u8; 8]) -> Option<Typed<'a>> {
+        let (column, index) = leaf.last_value();
+        let is_nan = |value: f64| value.is_nan().then_some(Typed::NotANumber);
+        match column {
+            Column::Boolean(_) => None,
+            Column::Int32(typed) => self.typed_integer((*typed.values.get(index)?).into(), zone, bytes),
+            Column::Int64(typed) => self.typed_integer(*typed.values.get(index)?, zone, bytes),
+            Column::Int96(typed) => {
+                let time = typed.values.get(index)?.to_nanos();
+                Some(Typed::Timestamp { time, per_second: 1_000_000_000, zone: None })
+            }
+            Column::Float(typed) => is_nan((*typed.values.get(index)?).into()),
+            Column::Double(typed) => is_nan(*typed.values.get(index)?),
+            Column::Bytes(typed) => self.typed_bytes(typed.values.get(index)?.data()),
+            Column::FixedBytes(typed) => self.typed_bytes(typed.values.get(index)?.as_bytes()),
+        }
+    }
+
+    fn typed_integer<'a>(
+        self,
+        time: i64,
+        zone: Option<&'a str>,
+        bytes: &'a mut [u8; 8],
+    ) -> Option<Typed<'a>> {
+        *bytes = time.to_be_bytes();
+        match self {
+            Self::Decimal(scale) => Some(Typed::Decimal { bytes, scale }),
+            Self::Date => Some(Typed::Date(time)),
+            Self::Time(per_second) => Some(Typed::Time { time, per_second }),
+            Self::Timestamp { per_second, is_utc } => {
+                let zone = is_utc.then_some(zone.unwrap_or("UTC"));
+                Some(Typed::Timestamp { time, per_second, zone })
+            }
+            Self::Duration(per_second) => Some(Typed::Duration { time, per_second }),
+            _ => None,
+        }
+    }
+
+    fn typed_bytes(self, bytes: &[u8]) -> Option<Typed<'_>> {
+        match (self, bytes) {
+            (Self::Text | Self::Json | Self::Null, _) => None,
+            (Self::Decimal(scale), _) => {
+                (bytes.len() <= LARGEST_DECIMAL_BYTES).then_some(Typed::Decimal { bytes, scale })
+            }
+            (Self::Float16, &[low, high]) => {
+                half::f16::from_le_bytes([low, high]).is_nan().then_some(Typed::NotANumber)
+            }
+            (Self::Uuid, _) if bytes.len() == 16 => Some(Typed::Uuid(bytes)),
+            _ => Some(Typed::Bytes(bytes)),
+        }
+    }
+
     /// Writes the leaf's next value.
     fn write(self, leaf: &mut Leaf, out: &mut Vec<u8>) -> Result<(), RowFault> {
         let (column, index) = leaf.take_value();

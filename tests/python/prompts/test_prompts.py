@@ -351,9 +351,8 @@ def test_rows_of_python_become_what_files_hold(folder):
     dataset = gm.PromptDataset(iter(rows), tokenizer=folder, prompt=gm.Text("prompt"), layout="hf", batch_size=1)
     item = dataset[0]
     found = {key: item[key] for key in rows[0] if key != "prompt"}
-    assert found == {
-        "day": "2026-01-31T12:30:00", "bytes": "x", "none": None, "array": [0, 1], "deep": [{"a": None}]
-    }  # fmt: skip
+    nan = float("nan")
+    assert repr(found) == repr({"day": day, "bytes": b"x", "none": nan, "array": [0, 1], "deep": [{"a": nan}]})
     assert dataset.source(0) == ("rows", 0)
     with pytest.raises(gm.ShardError, match=r"^rows: record 1, byte .*expected a string under the key \"prompt\""):
         gm.PromptDataset([{"prompt": "a"}, {"prompt": 1}], tokenizer=folder, prompt=gm.Text("prompt"))

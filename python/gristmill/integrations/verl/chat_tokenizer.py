@@ -1,5 +1,6 @@
 """`ChatTokenizer`: what is taken of a tokenizer of `transformers`."""
 
+import dataclasses
 import functools
 import os
 from collections.abc import Mapping
@@ -30,15 +31,20 @@ class ChatTokenizer:
     pad_id: int | None
 
     @classmethod
-    def of(cls, tokenizer: Any) -> Self:
+    def of(cls, tokenizer: Any, processor: Any = None) -> Self:
         """That of a tokenizer of `transformers`, or of a folder that it has saved.
+
+        Args:
+          tokenizer: the tokenizer.
+          processor: one of `transformers`, whose tokenizer and template are taken then, as veRL does.
 
         Raises:
           ArgumentTypeError: it does not use the `tokenizers` library.
           TokenizerError: the encoder cannot be made.
         """
         if isinstance(tokenizer, (str, os.PathLike)):
-            return cls._of_folder(os.fspath(tokenizer))
+            return cls._with_template(cls._of_folder(os.fspath(tokenizer)), processor)
+        tokenizer = getattr(processor, "tokenizer", None) or tokenizer
         backend = getattr(tokenizer, "backend_tokenizer", None)
         if backend is None:
             raise ArgumentTypeError(
@@ -46,12 +52,21 @@ class ChatTokenizer:
                 f"{type(tokenizer).__name__}"
             )
         encoder = _encoder(backend.to_str(), backend.encode_special_tokens)
-        return cls(
+        found = cls(
             encoder,
             getattr(tokenizer, "chat_template", None),
             dict(tokenizer.special_tokens_map),
             tokenizer.pad_token_id,
         )
+        return cls._with_template(found, processor)
+
+    @classmethod
+    def _with_template(cls, found: Self, processor: Any) -> Self:
+        """The same with the chat template of a processor, if it has one."""
+        own = getattr(processor, "chat_template", None)
+        if isinstance(own, Mapping):
+            own = own.get("default")  # whether there are tools or not
+        return found if own is None else dataclasses.replace(found, templates=own)
 
     @classmethod
     def _of_folder(cls, name: str) -> Self:
@@ -80,14 +95,14 @@ class ChatTokenizer:
             source = named.get("tool_use" if options.tools and "tool_use" in named else "default")
         if source is None:
             raise TemplateError(
-                "chat_template should be provided in apply_chat_template_kwargs or tokenizer config: this tokenizer "
-                "has none"
+                "chat_template should be provided in data.apply_chat_template_kwargs or tokenizer config: this "
+                "tokenizer has none"
             )
         template = ChatTemplate.from_string(source, tokenizer=self.encoder, **self.special_tokens)
         if template.uses_date and options.date is None:
             raise ArgumentError(
                 "the chat template prints today's date, so that prompts would change at midnight and differ between "
-                "restarts: set date, such as +data.date=2026-11-26, or +data.date=today for the day of the start"
+                "restarts: set data.date, such as +data.date=2026-11-26, or +data.date=today for the day of the start"
             )
         return template
 

@@ -1,5 +1,6 @@
 """veRL's configuration: what of it is read, and with which defaults."""
 
+import datetime
 import importlib.metadata
 import logging
 import os
@@ -14,7 +15,8 @@ _LOGGER = logging.getLogger("gristmill")
 
 # Arguments of `apply_chat_template` that veRL sets itself.
 _SET_BY_VERL = ("tokenize", "return_dict", "return_tensors", "add_generation_prompt")
-_UNSUPPORTED = ("continue_final_message", "documents", "return_assistant_tokens_mask")
+# Its arguments that it does not take beside `add_generation_prompt=True`, or that a prompt has no use for.
+_REFUSED = ("continue_final_message", "return_assistant_tokens_mask")
 
 
 def plain(value: Any) -> Any:
@@ -56,6 +58,7 @@ class TemplateOptions:
       source: the text of the template; None: the tokenizer's.
       tools: JSON schemas for the template.
       variables: further variables of the template.
+      documents: what the template has as documents.
       date: what a template prints as today's date.
       none_fields: whether keys of messages that are None are left out (`"drop"`) or kept.
     """
@@ -63,28 +66,45 @@ class TemplateOptions:
     source: str | None
     tools: list[Any] | None
     variables: dict[str, Any]
+    documents: list[Any] | None
     date: str | None
     none_fields: Any
 
     @classmethod
-    def read(cls, config: Any) -> Self:
+    def read(cls, config: Any, *, renders: bool = True) -> Self:
         """The options in `apply_chat_template_kwargs`, and `date` and `none_fields` beside it.
 
         Raises:
-          ArgumentError: an option is not supported.
+          ArgumentError: something is rendered, and an option is not supported.
         """
         variables = plain(config.get("apply_chat_template_kwargs", None) or {})
         for name in _SET_BY_VERL:
             variables.pop(name, None)
-        if unsupported := [name for name in _UNSUPPORTED if variables.get(name)]:
-            raise ArgumentError(f"apply_chat_template_kwargs: {', '.join(unsupported)} is not supported")
+        for name in _REFUSED:
+            if variables.pop(name, None) and renders:
+                raise ArgumentError(
+                    f"data.apply_chat_template_kwargs.{name}: transformers takes no such argument for prompts, which "
+                    "ask for an answer (add_generation_prompt=True); leave it out"
+                )
         return cls(
             source=variables.pop("chat_template", None),
             tools=variables.pop("tools", None),
-            variables={key: value for key, value in variables.items() if key not in _UNSUPPORTED},
+            documents=variables.pop("documents", None),
+            variables=variables,
             date=config.get("date", None),
-            none_fields=checks.choice("none_fields", config.get("none_fields", _none_fields()), ("drop", "keep")),
+            none_fields=checks.choice("data.none_fields", config.get("none_fields", _none_fields()), ("drop", "keep")),
         )
+
+    @property
+    def render_arguments(self) -> dict[str, Any]:
+        """What `ChatTemplate.render` takes beside messages and tools."""
+        more = {} if self.documents is None else {"documents": self.documents}
+        return {**self.variables, **more, "date": self.rendered_date, "none_fields": self.none_fields}
+
+    @property
+    def rendered_date(self) -> str | None:
+        """The date that the template prints."""
+        return datetime.datetime.now().date().isoformat() if self.date == "today" else self.date
 
 
 @dataclass(frozen=True, kw_only=True)
@@ -106,12 +126,12 @@ class DataConfig:
     reading: dict[str, Any]
 
 
-def _shared(config: Any, truncations: tuple[str, ...]) -> dict[str, Any]:
+def _shared(config: Any, truncations: tuple[str, ...], *, renders: bool = True) -> dict[str, Any]:
     """The values of a `DataConfig`."""
     reading = ("max_document_bytes", "max_error_rate", "max_memory", "threads")
     return {
-        "template": TemplateOptions.read(config),
-        "truncation": checks.choice("truncation", config.get("truncation", "error"), truncations),
+        "template": TemplateOptions.read(config, renders=renders),
+        "truncation": checks.choice("data.truncation", config.get("truncation", "error"), truncations),
         "shuffle": bool(config.get("shuffle", False)),
         "seed": config.get("seed", None),
         "reading": {name: config.get(name) for name in reading if config.get(name, None) is not None},
@@ -120,8 +140,14 @@ def _shared(config: Any, truncations: tuple[str, ...]) -> dict[str, Any]:
 
 @dataclass(frozen=True, kw_only=True)
 class RLConfig(DataConfig):
-    """The keys that `RLHFDataset` reads, by veRL's names."""
+    """The keys that `RLHFDataset` reads, by veRL's names.
 
+    Attributes:
+      renders: whether prompts are rendered: for items of tokens, or to be filtered.
+      max_prompt_length: 0 if there is none, which prompts that are not rendered do not need.
+    """
+
+    renders: bool
     prompt_key: str
     media_keys: tuple[str, ...]
     max_prompt_length: int
@@ -139,16 +165,28 @@ class RLConfig(DataConfig):
         Raises:
           ArgumentError: a value is not allowed.
         """
-        items = checks.choice("prompt_items", config.get("prompt_items", _items()), ("tokens", "messages"))
+        items = checks.choice("data.prompt_items", config.get("prompt_items", _items()), ("tokens", "messages"))
+        filters = bool(config.get("filter_overlong_prompts", True))
+        renders = filters or items == "tokens"
+        most = config.get("max_prompt_length", 1024)
+        if renders or most is not None:
+            hint = ", or data.filter_overlong_prompts=False" if items == "messages" else ""
+            most = checks.integer("data.max_prompt_length", most, 1, 2**24, hint)
+        if "datagen" in config and (config.get("datagen") or {}).get("path", None) is not None:
+            raise ArgumentError(
+                f"data.datagen.path={config['datagen']['path']!r}: DynamicGenDataset appends to its prompts while it "
+                "trains, and this data set reads them once; leave data.custom_cls out, so that veRL takes its own class"
+            )
         media = {"image_key": "images", "video_key": "videos"}
         if items == "messages":
             media["audio_key"] = "audios"
         return cls(
-            **_shared(config, ("error", "left", "right", "middle")),
+            **_shared(config, ("error", "left", "right", "middle"), renders=renders),
             prompt_key=config.get("prompt_key", "prompt"),
             media_keys=tuple(config.get(key, default) for key, default in media.items()),
-            max_prompt_length=checks.integer("max_prompt_length", config.get("max_prompt_length", 1024), 1, 2**24),
-            filter_overlong_prompts=bool(config.get("filter_overlong_prompts", True)),
+            renders=renders,
+            max_prompt_length=most or 0,
+            filter_overlong_prompts=filters,
             tool_schemas=_tool_schemas(config),
             return_raw_chat=bool(config.get("return_raw_chat", False)),
             return_full_prompt=bool(config.get("return_full_prompt", False)),
@@ -164,11 +202,13 @@ class SFTConfig(DataConfig):
     pad_mode: str
     max_length: int
     messages_key: str
+    media_keys: tuple[str, ...]
     tools_key: str
     enable_thinking_key: str
     enable_thinking_default: bool | None
     on_untrained: str
     on_lost_reasoning: Any
+    stop_tokens: tuple[str, ...]
 
     @classmethod
     def read(cls, config: Any) -> Self:
@@ -186,17 +226,35 @@ class SFTConfig(DataConfig):
 
         return cls(
             **_shared(config, ("error", "left", "right")),
-            pad_mode=checks.choice("pad_mode", str(config.get("pad_mode", "right")), ("right", "no_padding")),
-            max_length=checks.integer("max_length", config.get("max_length", 1024), 1, 2**24),
+            pad_mode=checks.choice("data.pad_mode", str(config.get("pad_mode", "right")), ("right", "no_padding")),
+            max_length=checks.integer("data.max_length", config.get("max_length", 1024), 1, 2**24),
             messages_key=key("messages_key", "messages"),
+            media_keys=(config.get("image_key", None) or "images", config.get("video_key", None) or "videos"),
             tools_key=key("tools_key", "tools"),
             enable_thinking_key=key("enable_thinking_key", "enable_thinking"),
-            enable_thinking_default=config.get("enable_thinking_default", None),
-            on_untrained=checks.choice("on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
+            enable_thinking_default=_thinking_default(config.get("enable_thinking_default", None)),
+            on_untrained=checks.choice("data.on_untrained", config.get("on_untrained", "error"), ("error", "drop")),
             on_lost_reasoning=checks.choice(
-                "on_lost_reasoning", config.get("on_lost_reasoning", "error"), ("error", "ignore")
+                "data.on_lost_reasoning", config.get("on_lost_reasoning", "error"), ("error", "ignore")
             ),
+            stop_tokens=_tokens("data.stop_tokens", config.get("stop_tokens", None)),
         )
+
+
+def _thinking_default(value: Any) -> bool | None:
+    """The default as veRL has it, which makes True of any text, and writes `none` in its own configuration."""
+    if isinstance(value, str):
+        _LOGGER.warning(
+            "data.enable_thinking_default=%r is a text, of which veRL makes True, and so does this data set; write "
+            "null for no value, or true or false",
+            value,
+        )
+    return None if value is None else bool(value)
+
+
+def _tokens(name: str, value: Any) -> tuple[str, ...]:
+    found = [value] if isinstance(value, str) else checks.items(name, value or (), "a list of tokens")
+    return tuple(checks.text(name, token) for token in found)
 
 
 def is_before_07() -> bool:

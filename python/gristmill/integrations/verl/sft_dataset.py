@@ -10,6 +10,7 @@ import numpy.typing as npt
 
 from gristmill import _core
 from gristmill._chat.template import ChatTemplate
+from gristmill._prompts.exact import as_json
 from gristmill._sample.samples import Chat
 from gristmill._util.text import shortened
 from gristmill.errors import GristmillError, ShardError, TemplateError
@@ -17,6 +18,7 @@ from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
 from gristmill.integrations.verl.config import SFTConfig, file_list, is_before_07, local_copy, plain
 from gristmill.integrations.verl.rows import Rows, chosen
 from gristmill.integrations.verl.torch_compat import Dataset, tensor
+from gristmill.integrations.verl.words import verls_words
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -38,19 +40,19 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
     All conversations are rendered, encoded and masked when the data set is made.
 
     Args:
-      parquet_files: Parquet, JSONL or Arrow files, globs or folders; or a list of them, in whose order they are read.
+      parquet_files: Parquet, JSONL or Arrow files, or globs; or a list of them, in whose order they are read.
       tokenizer: a fast tokenizer of `transformers`, or the path of its folder.
       config: veRL's `data`, a dict, an OmegaConf object or None. Keys of gristmill's own: `date`, `none_fields`,
-        `on_untrained` and `on_lost_reasoning` of `gm.Chat`; `max_document_bytes`, `max_error_rate`, `max_memory` and
-        `threads` of `gm.PromptDataset`.
-      processor: must be None: there are no multimodal conversations.
+        `stop_tokens`, `on_untrained` and `on_lost_reasoning` of `gm.Chat`; `max_document_bytes`, `max_error_rate`,
+        `max_memory` and `threads` of `gm.PromptDataset`.
+      processor: of a multimodal model, whose template and tokenizer are taken; conversations are of text only.
       max_samples: the most records. -1: all.
 
     Attributes:
       untrained: how many conversations `on_untrained="drop"` has left out.
 
     Raises:
-      NotImplementedError: there is a processor.
+      NotImplementedError: a record has images or videos.
       ShardError: a conversation cannot be rendered or masked, or nothing of it is trained on, also after truncation.
       GristmillError: as `gm.PromptDataset`.
     """
@@ -63,18 +65,25 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
         processor: Any = None,
         max_samples: int = -1,
     ) -> None:
-        if processor is not None:
-            raise NotImplementedError(f"processor={type(processor).__name__}: this data set has text only")
-        self._config = options = SFTConfig.read(config)
-        found = ChatTokenizer.of(tokenizer)
+        self.tokenizer, self.config, self.processor, self.max_samples = tokenizer, config, processor, max_samples
+        self._options = SFTConfig.read(config)
+        # Of Qwen's multimodal models veRL has position ids in four rows, which are equal where there is text alone.
+        of_images = type(getattr(processor, "image_processor", None)).__name__
+        self._position_rows = 4 if "Qwen2VLImageProcessor" in of_images else None
+        with verls_words():
+            self._read(file_list(parquet_files))
+
+    def _read(self, parquet_files: Sequence[str]) -> None:
+        options = self._options
+        found = ChatTokenizer.of(self.tokenizer, self.processor)
         self._pad = found.pad_id if found.pad_id is not None else 0
-        files = [local_copy(file, config or {}) for file in file_list(parquet_files)]
+        files = [local_copy(file, self.config or {}) for file in parquet_files]
         # It only reads: conversations are rendered below, with the tools and the thinking of each.
         counting = ChatTemplate.from_string("{{ messages | length }}", tokenizer=found.encoder)
         chat = Chat(options.messages_key, template=counting, add_generation_prompt=True)
         rows = Rows(files, found.encoder, chat, **options.reading)
-        selected = chosen(rows, max_samples, shuffle=options.shuffle, seed=options.seed)
-        template, variables = found.template(options.template), _variables(options)
+        selected = chosen(rows, self.max_samples, shuffle=options.shuffle, seed=options.seed)
+        template, variables = found.template(options.template), options.template.render_arguments
         self._ids: list[Ids] = []
         self._masks: list[Mask] = []
         self.untrained = 0
@@ -102,7 +111,7 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
         Raises:
           ValueError: the conversation is longer than `max_length`, and `truncation="error"`.
         """
-        ids, mask, options = self._ids[item], self._masks[item], self._config
+        ids, mask, options = self._ids[item], self._masks[item], self._options
         if len(ids) > options.max_length and options.truncation == "error":
             raise ValueError(f"sequence_length={len(ids)} is larger than max_length={options.max_length}")
         window = _window(len(ids), options)
@@ -118,12 +127,9 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
         }
         if options.pad_mode == "no_padding":
             del arrays["attention_mask"]
+        if self._position_rows is not None:
+            arrays["position_ids"] = np.tile(arrays["position_ids"], (self._position_rows, 1))
         return {key: tensor(array) for key, array in arrays.items()}
-
-
-def _variables(options: SFTConfig) -> dict[str, Any]:
-    template = options.template
-    return {**template.variables, "date": template.date, "none_fields": template.none_fields}
 
 
 def _encoded(
@@ -137,7 +143,12 @@ def _encoded(
 
     def encode(row: int) -> "tuple[Ids, Mask] | GristmillError":
         try:
-            record = rows.record(row)
+            record = as_json(rows.record(row))
+            if found := [key for key in options.media_keys if record.get(key)]:
+                raise NotImplementedError(
+                    f"{rows.source(row)[0]}: record {rows.source(row)[1]}: it has {', '.join(found)}, but this data "
+                    "set has text only; use veRL's own class for multimodal conversations (leave data.custom_cls out)"
+                )
             return _encode(template, record, options, {**variables, **_thinking(record, options)})
         except GristmillError as error:
             return error
@@ -172,6 +183,7 @@ def _encode(
             marked,
             tools=tools,
             train_on=train_on if any(trained) else None,
+            stop_tokens=options.stop_tokens,
             on_lost_reasoning=options.on_lost_reasoning,
             **variables,
         )
@@ -207,18 +219,19 @@ def _window(length: int, options: SFTConfig) -> slice:
     """The tokens of a conversation that truncation keeps."""
     if length <= options.max_length:
         return slice(0, length)
-    if options.truncation == "left":
+    # Without padding veRL keeps the beginning, also where the left side is to be cut.
+    if options.truncation == "left" and options.pad_mode == "right":
         return slice(length - options.max_length, length)
     return slice(0, length if options.truncation == "error" else options.max_length)
 
 
 def _untrained(length: int, mask: Mask, options: SFTConfig) -> str:
     cause = (
-        f"max_length={options.max_length} cuts all of its trained tokens off ({length} tokens)"
+        f"data.max_length={options.max_length} cuts all of its trained tokens off ({length} tokens)"
         if mask.any()
         else "no token of it is trained on"
     )
-    return f"{cause}; raise max_length, or leave such conversations out with on_untrained='drop'"
+    return f"{cause}; raise data.max_length, or leave such conversations out with data.on_untrained=drop"
 
 
 def _padded(values: "npt.NDArray[Any]", length: int, pad: int) -> "npt.NDArray[np.int64]":

@@ -12,7 +12,19 @@ except ImportError:
     torch = None
     Dataset = object
 
-__all__ = ["Dataset", "is_tensor", "stack", "tensor"]
+try:
+    # It has what veRL calls beside the items: `process_multi_modal_info`, `_build_messages`.
+    from verl.utils.dataset.rl_dataset import RLHFDataset as VerlDataset
+except ImportError:
+
+    class VerlDataset(Dataset):  # type: ignore[misc, no-redef, unused-ignore]
+        """Stands for veRL's class."""
+
+        def _build_messages(self, example: dict[str, Any], key: str) -> Any:
+            return example[key]
+
+
+__all__ = ["Dataset", "VerlDataset", "is_tensor", "stack", "tensor"]
 
 
 def tensor(array: "npt.NDArray[Any]") -> Any:

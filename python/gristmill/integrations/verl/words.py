@@ -1,0 +1,42 @@
+"""Errors in veRL's words: `data.max_prompt_length` for what gristmill's own arguments are called."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from gristmill.errors import GristmillError, ShardError
+
+# What messages call an argument of gristmill's, and the key of veRL's configuration that sets it.
+_KEYS = (
+    (r"; raise max_memory=, or keep fewer .*", "; raise data.max_memory, or read fewer records with max_samples"),
+    (r"\bdate=None: .*set date= of gm\.Chat to a date such as", "set data.date to a date such as"),
+    (r"\bprompt_length=", "data.max_prompt_length="),
+    (r"\btemplate_kwargs\b=?", "data.apply_chat_template_kwargs"),
+    (r"\b(max_document_bytes|max_memory|stop_tokens|none_fields)=(?=\S)", r"data.\1="),
+    (r"\b(max_document_bytes|max_error_rate|max_memory|stop_tokens|none_fields|threads)=(?!\S)", r"data.\1"),
+    (r"\b(max_error_rate|threads)=(?=\S)", r"data.\1="),
+    (r"\b(max_document_bytes|max_error_rate|max_memory|stop_tokens|none_fields)= ", r"data.\1 "),
+    (r" of gm\.(Chat|PromptDataset)\b", ""),
+)
+
+
+def in_verls_words(message: str) -> str:
+    """A message of gristmill's with the keys of veRL's configuration."""
+    for pattern, key in _KEYS:
+        message = re.sub(pattern, key, message)
+    return message
+
+
+@contextlib.contextmanager
+def verls_words() -> Iterator[None]:
+    """Raises errors of gristmill's in veRL's words.
+
+    Raises:
+      GristmillError: the same error.
+    """
+    try:
+        yield
+    except ShardError as error:
+        raise ShardError(error.shard, error.record, error.byte, in_verls_words(error.reason)) from error.__cause__
+    except GristmillError as error:
+        raise type(error)(in_verls_words(str(error))) from error.__cause__
