@@ -99,6 +99,20 @@ test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and t
 	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
 		target/verl/bin/python -m pytest tests/python/integrations
 
+# veRL pins versions, and names more than its data sets import, so that is named here. VERL=0.6.1 is the other one that
+# the adapter is compared with.
+VERL ?= 0.9.1
+VERL_NEEDS = $(if $(filter 0.6.%,$(VERL)),"numpy<2" transformers==4.57.1 datasets==4.4.1 "pyarrow<22",transformers==5.10.4 datasets pyarrow)
+.PHONY: test-verl-itself
+test-verl-itself: ## The veRL adapter beside veRL's own classes, of version VERL; the environment takes 6 GB of target
+	$(call say,The veRL adapter beside veRL $(VERL))
+	@test -e target/verl-$(VERL)/bin/python || $(PYTHON) -m venv target/verl-$(VERL)
+	target/verl-$(VERL)/bin/python -m pip install torch torchvision torchdata $(VERL_NEEDS) tensordict hydra-core \
+		codetiming pandas ray pylatexenc dill peft accelerate pytest pytest-timeout click grain tqdm cachetools
+	target/verl-$(VERL)/bin/python -m pip install --no-deps verl==$(VERL)
+	PYTHONPATH="$(abspath python)" target/verl-$(VERL)/bin/python -m pytest tests/python/integrations/test_verl_itself.py \
+		tests/python/integrations/test_verl_as_configured.py
+
 # torch's wheels take 5 GB. PyPI's torchtitan does not name torch as what it needs.
 .PHONY: test-torchtitan
 test-torchtitan: $(VENV)/.ready-test ## The tests of the torchtitan dataloader with both, which take 5.5 GB of target

@@ -54,6 +54,7 @@ __all__ = [
     "prompt_sources",
     "read_lane",
     "read_prompts",
+    "untrained_of",
     "usable_cores",
     "write_index",
     "write_quarantined",

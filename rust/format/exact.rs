@@ -6,7 +6,7 @@
 use std::io::Write;
 use std::ops::Range;
 
-use super::to_json::{write_decimal, write_string};
+use super::to_json::{write_digits, write_string};
 
 /// The first byte of a row that has such values: no JSON begins with it.
 const MARK: u8 = 0;
@@ -104,7 +104,7 @@ impl Typed<'_> {
                 out.extend_from_slice(b"\"}");
             }
             Self::Decimal { bytes, scale } => {
-                write_decimal(bytes, 0, out);
+                write_digits(bytes, 0, out);
                 _ = write!(out, "E{}\"}}", -i64::from(*scale));
             }
             Self::Timestamp { zone, .. } => {

@@ -362,7 +362,7 @@ pub fn inflated_bytes(shard: &Shard, places: &Places) -> Result<u64> {
     }
 }
 
-/// What a shard is, for a message.
+/// The kind of a shard, for a message.
 fn found(codec: Codec, format: Format) -> String {
     let format = match format {
         Format::Jsonl => "JSON lines",

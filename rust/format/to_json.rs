@@ -130,6 +130,12 @@ pub(super) fn write_decimal(bytes: &[u8], scale: i32, out: &mut Vec<u8>) {
     if bytes.len() > LARGEST_DECIMAL_BYTES || scale.unsigned_abs() > LARGEST_SCALE {
         return write_unknown(out);
     }
+    out.push(TYPED);
+    write_digits(bytes, scale, out);
+}
+
+/// The same of a decimal that is neither longer nor of another scale than JSON gets, without a mark.
+pub(super) fn write_digits(bytes: &[u8], scale: i32, out: &mut Vec<u8>) {
     let is_negative = bytes.first().is_some_and(|&byte| byte >= 0x80);
     let mut digits = decimal_digits(magnitude(bytes, is_negative));
     let fraction = usize::try_from(scale).unwrap_or(0);
@@ -142,7 +148,6 @@ pub(super) fn write_decimal(bytes: &[u8], scale: i32, out: &mut Vec<u8>) {
         digits.push_str(&"0".repeat(scale.unsigned_abs() as usize));
     }
     let sign = if is_negative { "-" } else { "" };
-    out.push(TYPED);
     _ = write!(out, "{sign}{digits}");
 }
 
@@ -254,7 +259,7 @@ mod tests {
         String::from_utf8(out).unwrap()
     }
 
-    /// What is written of a value whose type JSON lacks, behind its mark.
+    /// The text of a value whose type JSON lacks, behind its mark.
     fn typed(write: impl FnOnce(&mut Vec<u8>)) -> String {
         written(write).strip_prefix('\t').unwrap().to_owned()
     }
@@ -320,8 +325,8 @@ mod tests {
         );
         assert_eq!(json("\"x  y\"").unwrap(), "\"x  y\"");
         for (text, expected) in [
-            ("", "expected JSON in the column \"a.b\": expected a value, found the end of the line"),
-            ("{\"a\": 1", "found the end of the line at byte 7 of the value"),
+            ("", "expected JSON in the column \"a.b\": expected a value, found the end of the value"),
+            ("{\"a\": 1", "found the end of the value at byte 7 of the value"),
             ("NaN", "found NaN, which is not JSON, at byte 0 of the value"),
             ("1 2", "at byte 2 of the value"),
         ] {

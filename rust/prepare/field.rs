@@ -72,8 +72,9 @@ fn exact(member: &[String]) -> Vec<Path> {
     for (number, key) in member.iter().enumerate() {
         let index = key.parse().ok().filter(|_| number > 0).map(Step::Index);
         let steps: Vec<Step> = std::iter::once(Step::Key(key.clone())).chain(index).collect();
-        let with =
-            |path: &Path| steps.iter().map(|step| [&**path, &[step.clone()]].concat()).collect::<Vec<_>>();
+        let with = |path: &Path| {
+            steps.iter().map(|step| [&**path, std::slice::from_ref(step)].concat()).collect::<Vec<_>>()
+        };
         found = found.iter().flat_map(with).collect();
     }
     found

@@ -17,9 +17,9 @@ use super::json_pairs::{Pairs, write_pairs};
 const IMAGE_PART: &str = r#"{"type":"image"}"#;
 /// The keys of a part of type image that name its member, as strings or in an object.
 const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "file", "file_name", "filename"];
-/// Those that hold the image itself.
+/// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
-/// Those that would change its size.
+/// The keys that would change its size.
 const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized_width"];
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;
@@ -55,8 +55,8 @@ pub(super) fn with_parts(messages: &str, images_first: bool) -> Result<WithParts
 /// Which of the images of a sample each part is: by its name, or in order where parts have none. The images are given by the
 /// members that they are in. The error says what was expected and found.
 pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Result<Vec<usize>, String> {
-    let named: Vec<&String> = names.iter().flatten().collect();
-    if named.is_empty() {
+    let known: Vec<&String> = names.iter().flatten().collect();
+    if known.is_empty() {
         let counts = (names.len(), members.len());
         return if counts.0 == counts.1 {
             Ok((0..counts.0).collect())
@@ -64,10 +64,10 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
             Err(mismatch(counts.0, counts.1))
         };
     }
-    if named.len() < names.len() {
+    if known.len() < names.len() {
         return Err(format!(
             "expected the name of a member in each part of type image, or in none, found {} names in {} parts",
-            named.len(),
+            known.len(),
             names.len()
         ));
     }
@@ -76,8 +76,8 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
         let of = |key: &str| name.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')) == Some(member);
         name == member || of(base) || of(key)
     };
-    let mut order = Vec::with_capacity(named.len());
-    for name in named {
+    let mut order = Vec::with_capacity(known.len());
+    for name in known {
         let mut found = (0..members.len()).filter(|at| is(name, members[*at]));
         let (Some(first), None) = (found.next(), found.next()) else {
             return Err(format!(
@@ -115,12 +115,12 @@ fn content_with_parts(
             let parts: Vec<&RawValue> = serde_json::from_str(content.get()).map_err(wrong)?;
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match image_of(part)? {
-                    Some(name) => {
+                match Part::of(part)? {
+                    Part::Image(name) => {
                         names.push(name);
                         first.push(part.get());
                     }
-                    None => rest.push(part.get()),
+                    Part::Other => rest.push(part.get()),
                 }
             }
             if !images_first || first.is_empty() {
@@ -133,34 +133,42 @@ fn content_with_parts(
     }
 }
 
-/// The name of the image that a part is, which may have none. None: the part is no image.
-fn image_of(part: &RawValue) -> Result<Option<Option<String>>, String> {
-    if let Some(text) = string(part) {
-        return check_seen(&text).map(|()| None);
+/// A part of what a message says.
+enum Part {
+    /// An image, and the name of its member if it has one.
+    Image(Option<String>),
+    Other,
+}
+
+impl Part {
+    fn of(part: &RawValue) -> Result<Self, String> {
+        if let Some(text) = string(part) {
+            return check_seen(&text).map(|()| Self::Other);
+        }
+        let Ok(part) = serde_json::from_str::<Pairs<'_>>(part.get()) else { return Ok(Self::Other) };
+        // Some templates know a part by its key alone.
+        let kind = match part.get("type").and_then(string) {
+            Some(kind) => kind,
+            None => Cow::Borrowed(
+                ["image", "image_url", "video", "audio"]
+                    .into_iter()
+                    .find(|key| part.get(key).is_some_and(|value| value.get() != "null"))
+                    .unwrap_or_default(),
+            ),
+        };
+        if kind.contains("video") || kind.contains("audio") {
+            return Err(format!(
+                "expected parts of texts and images, found one of type {kind:?}: videos and audio are not read"
+            ));
+        }
+        if kind.contains("image") {
+            return name_of(&part).map(Self::Image);
+        }
+        if let Some(text) = part.get("text").and_then(string) {
+            check_seen(&text)?;
+        }
+        Ok(Self::Other)
     }
-    let Ok(part) = serde_json::from_str::<Pairs<'_>>(part.get()) else { return Ok(None) };
-    // Some templates know a part by its key alone.
-    let kind = match part.get("type").and_then(string) {
-        Some(kind) => kind,
-        None => Cow::Borrowed(
-            ["image", "image_url", "video", "audio"]
-                .into_iter()
-                .find(|key| part.get(key).is_some())
-                .unwrap_or_default(),
-        ),
-    };
-    if kind.contains("video") || kind.contains("audio") {
-        return Err(format!(
-            "expected parts of texts and images, found one of type {kind:?}: videos and audio are not read"
-        ));
-    }
-    if kind.contains("image") {
-        return name_of(&part).map(Some);
-    }
-    if let Some(text) = part.get("text").and_then(string) {
-        check_seen(&text)?;
-    }
-    Ok(None)
 }
 
 /// The name of the member that a part of type image, or an object in it, names.
@@ -213,14 +221,15 @@ fn inline(key: &str) -> String {
     )
 }
 
+/// A value that is a string.
 fn string(value: &RawValue) -> Option<Cow<'_, str>> {
     #[derive(serde::Deserialize)]
     #[serde(transparent)]
     struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    value
-        .get()
-        .starts_with('"')
-        .then(|| serde_json::from_str::<Text<'_>>(value.get()).ok().map(|text| text.0))?
+    if !value.get().starts_with('"') {
+        return None;
+    }
+    serde_json::from_str::<Text<'_>>(value.get()).ok().map(|text| text.0)
 }
 
 fn parts_of_text(text: &str, images_first: bool) -> serde_json::Result<String> {
@@ -322,7 +331,7 @@ mod tests {
         }
         let pickled = [Some("jpgs".to_owned()), Some("jpgs".to_owned())];
         assert!(order(&pickled, "k", &["jpgs", "jpgs"]).is_err(), "a list has no names");
-        let unnamed = r#"[{"content":[{"type":"image","image":null},{"type":"image","url":""}]}]"#;
+        let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
         let names = with_parts(unnamed, false).unwrap().names;
         assert_eq!(order(&names, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
     }

@@ -1,4 +1,4 @@
-//! ShareGPT's shape of messages, as those that templates take.
+//! Messages of `ShareGPT`, as those that templates take.
 //!
 //! ```text
 //! {"from": "human", "value": "2+2?"}                                      {"role": "user", "content": "2+2?"}
@@ -24,7 +24,11 @@ const CALLS: &str = "function_call";
 /// The begin and end of reasoning, which may precede a call.
 const THOUGHT: [&str; 2] = ["<think>", "</think>"];
 
-/// Messages with `role` and `content`. Those that have them already stay as they are if `takes_both`; else they are errors.
+/// Keys that say what is trained or shown, and that no message with `role` and `content` has: they would be lost.
+const LOST: [&str; 10] =
+    ["loss", "loss_mask", "masked", "trainable", "image", "images", "video", "videos", "audio", "audios"];
+
+/// Messages with `role` and `content`. One that has them already stays as it is if `takes_both`; else it is an error.
 /// `system` is a system prompt that stands beside messages with `from` and `value`. The error says what was expected and found.
 pub(super) fn messages(list: &str, takes_both: bool, system: Option<&str>) -> Result<String, String> {
     let turns: Vec<Pairs<'_>> = serde_json::from_str(list)
@@ -112,6 +116,13 @@ fn write_message(
     let role = string(from).and_then(|from| role_of(&from));
     let role =
         role.ok_or_else(|| format!("expected from to be {SPEAKERS}, found {from} in message {index}"))?;
+    let is_lost = |key: &&&str| given(turn, key).is_some_and(|value| !["[]", "\"\""].contains(&value.get()));
+    if let Some(key) = LOST.iter().find(is_lost) {
+        return Err(format!(
+            "expected what is trained under train or weight, and images as parts of the value, found the key {key:?} in message \
+             {index}, which would be lost; rename or remove it"
+        ));
+    }
     if role == CALLS {
         let (thought, calls) = calls_of(value).map_err(|found| {
             format!(
@@ -140,13 +151,14 @@ fn write_message(
     Ok(())
 }
 
-/// What precedes the calls that a value is, as JSON, and a list of them. The error says what was found.
+/// The reasoning that precedes the calls of a value, as JSON, and a list of them. The error says what was found.
 fn calls_of(value: &RawValue) -> Result<(String, String), String> {
     let text = string(value);
     let json = text.as_deref().unwrap_or_else(|| value.get());
     let thought = json.trim_start().strip_prefix(THOUGHT[0]).and_then(|rest| rest.split_once(THOUGHT[1]));
     let json_of_calls = thought.map_or(json, |(_, rest)| rest).trim_start();
-    let thought = serde_json::to_string(&json[..json.len() - json_of_calls.len()]);
+    let before = if thought.is_some() { &json[..json.len() - json_of_calls.len()] } else { "" };
+    let thought = serde_json::to_string(before);
     let calls = if json_of_calls.starts_with('[') {
         serde_json::from_str::<Vec<Pairs<'_>>>(json_of_calls)
     } else {
@@ -209,10 +221,10 @@ mod tests {
 
     #[test]
     fn messages_get_roles_and_keep_their_other_keys() {
-        let list = r#"[{"from": "human", "value": "a\n\"", "id": 3}, {"from": "gpt", "value": [1.50], "weight": 0, "loss": null}]"#;
+        let list = r#"[{"from": "human", "value": "a\n\"", "id": 3}, {"from": "gpt", "value": [1.50], "weight": 0, "loss": null, "images": []}]"#;
         assert_eq!(
             messages(list, false, None).unwrap(),
-            r#"[{"role":"user","content":"a\n\"","id":3},{"role":"assistant","content":[1.50],"weight":0,"loss":null}]"#
+            r#"[{"role":"user","content":"a\n\"","id":3},{"role":"assistant","content":[1.50],"weight":0,"loss":null,"images":[]}]"#
         );
         assert_eq!(messages("[]", false, None).unwrap(), "[]");
     }
@@ -325,6 +337,16 @@ mod tests {
                 "expected from and value, and no role and content",
             ),
             (r#"[{"from": "human"}]"#, false, "in message 0, found the keys [\"from\"]"),
+            (
+                r#"[{"from": "gpt", "value": "a", "loss": false}]"#,
+                false,
+                "found the key \"loss\" in message 0, which would",
+            ),
+            (
+                r#"[{"from": "human", "value": "a", "images": ["b"]}]"#,
+                true,
+                "found the key \"images\" in message 0",
+            ),
             ("[3]", false, "expected a list of messages that are objects"),
         ] {
             let error = messages(list, takes_both, None).unwrap_err();

@@ -39,6 +39,7 @@ pub struct FillPlan {
 
 /// A sample with a mask of the tokens that are trained on.
 #[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has one")]
 pub enum Masked {
     Chat(ChatPlan),
     Completion(CompletionPlan),

@@ -1,5 +1,6 @@
 //! Reasoning of trained messages that the template does not write. The README states the rules.
 
+use std::borrow::Cow;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -48,7 +49,7 @@ const MARKS: [(&str, &str, &[u8]); 2] =
 struct Reasoning<'a> {
     field: String,
     /// Without white space around it.
-    words: String,
+    words: Cow<'a, str>,
     place: Place<'a>,
 }
 
@@ -148,10 +149,10 @@ fn field<'a>(dict: &Dict<'a>, name: &str) -> Option<Val<'a>> {
 
 /// A value that is reasoning as a whole, if it has any words.
 fn whole<'a>(field: &str, value: &Val<'a>) -> Option<Reasoning<'a>> {
-    let (mut words, mut nodes) = (String::new(), Vec::new());
+    let (mut words, mut nodes) = (Cow::Borrowed(""), Vec::new());
     strings(value, &mut |string| {
         if !string.text.trim().is_empty() {
-            words.push_str(string.text.trim());
+            words += string.text.trim();
             nodes.push(string.origin().0);
         }
     });
@@ -190,7 +191,7 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
             let words = text[start..end].trim();
             if !words.is_empty() {
                 let place = Place::Part { string, part: start..end };
-                found.push(Reasoning { field: "content".to_owned(), words: words.to_owned(), place });
+                found.push(Reasoning { field: "content".to_owned(), words: Cow::Borrowed(words), place });
             }
             at = end + close.len();
         }
@@ -224,11 +225,11 @@ impl<'r> Written<'r> {
                 if !self.has_string(node, origins) {
                     return Some(false);
                 }
-                let is_elsewhere = [&string.text[..part.start], &string.text[part.end..]]
-                    .into_iter()
-                    .any(|rest| rest.contains(&one.words));
+                let words = memmem::Finder::new(one.words.as_bytes());
+                let is_in = |text: &str| words.find(text.as_bytes()).is_some();
+                let is_elsewhere = is_in(&string.text[..part.start]) || is_in(&string.text[part.end..]);
                 let mut pieces = self.pieces.iter().filter(|(origin, _)| *origin == node);
-                let has_all = !is_elsewhere && pieces.any(|(_, text)| text.contains(&one.words));
+                let has_all = !is_elsewhere && pieces.any(|(_, text)| is_in(text));
                 (has_all || self.has_string(origins.nodes[node as usize].parent, origins)).then_some(true)
             }
         }

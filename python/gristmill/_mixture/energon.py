@@ -22,9 +22,9 @@ from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
 
-# What a metadataset says of samples without an effect on which there are and what is read of them.
+# Keys of a metadataset without an effect on which samples there are and what is read of them.
 IRRELEVANT = frozenset({"subflavors", "subflavor"})
-# Of a folder, beside its path and its share.
+# Keys of a folder, beside its path and its share.
 _OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config"})
 _JOINS = frozenset({"join", "joiner", "nonmatch", "aux"})
 _MOST_NESTED = 16

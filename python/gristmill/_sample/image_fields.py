@@ -37,7 +37,7 @@ _OF_QUESTIONS = frozenset(
 
 @dataclass(frozen=True)
 class Fields:
-    """What is read of a sample.
+    """The parts of a sample that are read.
 
     Attributes:
       parts: the extensions of images.
@@ -60,7 +60,7 @@ class Fields:
 
 
 def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, max_document_bytes: int) -> Fields:
-    """What is read of a sample, as it says itself, or else the folder, or else the first record.
+    """The parts that are read, as the sample says itself, or else the folder, or else the first record.
 
     Raises:
       ArgumentError: it cannot be told, or is named twice.

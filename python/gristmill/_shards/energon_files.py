@@ -22,7 +22,7 @@ _DATASET_FOLLOWED = frozenset(
     {"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "decoder", "image_decode",
      "shuffle_over_epochs"}
 )  # fmt: skip
-# Those of a `decoder:`, which is Energon's SampleDecoder.
+# Keys of a `decoder:`, which is Energon's SampleDecoder, of the same kind.
 DECODER_IRRELEVANT = frozenset({"__module__", "__class__", "av_decode", "video_decode_audio", "guess_content"})
 # Keys that would change which samples there are, and what says the same.
 DATASET_REFUSED = {
@@ -63,7 +63,7 @@ _ADVICE = (
 
 @dataclass(frozen=True)
 class DatasetConfig:
-    """What dataset.yaml says of samples.
+    """The fields of samples by dataset.yaml.
 
     Attributes:
       fields: the fields of `gm.ImageText` that it names, as it writes them; None if it names none.
@@ -216,7 +216,7 @@ def _unescaped(text: str) -> str:
 
 
 def read_dataset(meta: Path, dataset_config: str | None = None) -> DatasetConfig:
-    """What a folder's dataset.yaml, or the file in its place, says of samples.
+    """The fields of samples by a folder's dataset.yaml, or by the file in its place.
 
     Raises:
       ArgumentError: it would change which samples there are, or has a key that is not known.
@@ -303,6 +303,8 @@ def _mapped(name: str, field_map: Mapping[Any, Any]) -> Iterator[tuple[str, str]
         _check_part(field, kind, part)
         own[kind] = field
         yield kind, part
+    if name.startswith("Captioning") and "images" not in own:
+        raise ArgumentError(f"expected a field that is the image of a {name}")
     if len({"text", "conversation"} & own.keys()) != 1:
         raise ArgumentError("expected a field that is a text or a conversation, and not both")
 

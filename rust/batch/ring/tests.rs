@@ -81,6 +81,19 @@ fn lanes_write_again_once_a_slot_is_taken() {
 }
 
 #[test]
+fn reports_of_the_next_slot_are_known_once_it_is_full() {
+    let (mut consumer, mut writers, pool) = small(2, 7, 0);
+    write(&mut writers[0]);
+    write(&mut writers[1]);
+    assert_eq!(consumer.all_next(|report| *report >= 70), None);
+    write(&mut writers[2]);
+    assert_eq!(consumer.all_next(|report| *report >= 70), Some(true));
+    assert_eq!(consumer.all_next(|report| *report > 70), Some(false));
+    assert_eq!(consumer.take(pool.get().expect("memory")).unwrap().1, [Some(70), Some(71), Some(72)]);
+    assert_eq!(consumer.all_next(|_| true), None);
+}
+
+#[test]
 fn lanes_already_delivered_skip_the_first_step() {
     let (mut consumer, mut writers, pool) = small(2, 4, 2);
     assert_eq!(writers.iter().map(LaneWriter::step).collect::<Vec<_>>(), [5, 5, 4]);

@@ -20,7 +20,7 @@ pub(super) struct Damage {
 pub(super) struct Member {
     pub(super) name: Vec<u8>,
     pub(super) is_file: bool,
-    /// Of a hard or symbolic link, what it stands for.
+    /// The file that it stands for, if it is a hard or symbolic link.
     pub(super) target: Option<Vec<u8>>,
     /// Offset of its first header: that of a long name comes before its own.
     pub(super) start: u64,

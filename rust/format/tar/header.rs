@@ -19,7 +19,7 @@ pub(super) struct Header {
     pub(super) name: Vec<u8>,
     /// As it is written: not all kinds have data.
     pub(super) size: u64,
-    /// Of a link, the name of the member or file that it stands for.
+    /// The name of the file that it stands for, if it is a link.
     pub(super) target: Vec<u8>,
 }
 

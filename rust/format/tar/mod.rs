@@ -206,7 +206,7 @@ impl TarReader {
 /// The next member of a group. None at the end.
 fn grouped(archive: &mut Archive) -> Result<Option<Grouped>, Damage> {
     while let Some(member) = archive.next()? {
-        // Of a file that is there twice, GNU tar writes the second as a link to the first.
+        // GNU tar writes a file that is named twice as a link to itself.
         let is_link = member.target.as_ref().is_some_and(|target| *target != member.name);
         if let Some((key, extension)) = name::divide(&member.name).filter(|_| member.is_file || is_link) {
             let (key, extension) = (key.to_vec(), extension.to_vec());

@@ -257,8 +257,9 @@ def model_with(path, tokens, merges=(), **files):
 
 
 BY_ROLE = (
-    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}{% if m.role == 'assistant' %}{{ '<|end|>' }}{% endif %}"
-    "{% endfor %}{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
+    "{% for m in messages %}{{ '<|' + m.role + '|>' + m.content }}"
+    "{% if m.role == 'assistant' %}{{ '<|end|>' }}{% endif %}{% endfor %}"
+    "{% if add_generation_prompt %}{{ '<|assistant|>' }}{% endif %}"
 )
 SPOKEN = "hi<|assistant|>yes<|user|>no<|system|><|end|><|odd|>"
 
@@ -273,21 +274,25 @@ def test_tokens_that_the_template_writes_are_text_in_content(tmp_path, normalize
     (folder / "chat_template.jinja").write_text(BY_ROLE)
     template = gm.ChatTemplate.from_pretrained(folder)
     # White space, and a token that the template does not write, have their ids as ever.
-    content = "e\u0301" + SPOKEN + "  x"
+    content = SPOKEN + "  x"
     messages = [{"role": "user", "content": content}, {"role": "assistant", "content": "ok"}]
     ids, mask = template.encode(messages, special_tokens_in_content="text")
-    shown = [encoder.decode([token]) for token in ids.tolist()]
-    whole = [token for token in shown if token.startswith("<|") and token.endswith("|>")]
-    assert whole == ["<|user|>", "<|odd|>", "<|assistant|>", "<|end|>"]
+
+    def written(ids):
+        """The tokens of the template among some ids."""
+        shown = [encoder.decode([token]) for token in ids]
+        return [token for token in shown if token.startswith("<|") and token.endswith("|>")]
+
+    assert written(ids.tolist()) == ["<|user|>", "<|odd|>", "<|assistant|>", "<|end|>"]
     assert encoder.token_to_id("  ") in ids.tolist()
-    assert encoder.decode(ids) == "<|user|>" + content.replace("e\u0301", "\u00e9" if normalizer else "e\u0301") + (
-        "<|assistant|>ok<|end|>"
-    )
-    assert [token for token, trained in zip(shown, mask, strict=True) if trained] == ["o", "k", "<|end|>"]
+    assert encoder.decode(ids) == f"<|user|>{content}<|assistant|>ok<|end|>"
+    assert encoder.decode(ids[mask]) == "ok<|end|>"
     plain, _ = template.encode(messages)
     assert encoder.token_to_id("<|system|>") in plain.tolist()
 
-    (tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": messages[:1], "messages": messages}) + "\n")
+    # The normalizer joins the accent with its letter.
+    accented = [{"role": "user", "content": f"e\u0301{content}"}]
+    (tmp_path / "chats.jsonl").write_text(json.dumps({"prompt": accented, "messages": messages}) + "\n")
     sample = gm.Chat(special_tokens_in_content="text")
     rows = gm.PackedDataset(
         str(tmp_path / "chats.jsonl"),
@@ -310,12 +315,15 @@ def test_tokens_that_the_template_writes_are_text_in_content(tmp_path, normalize
     )
     batch = next(iter(prompts))
     prompt = batch["input_ids"][0][batch["attention_mask"][0] == 1].tolist()
-    assert prompt == ids.tolist()[: int(np.flatnonzero(mask)[0])]
+    assert written(prompt) == ["<|user|>", "<|odd|>", "<|assistant|>"]
+    accent = "\u00e9" if normalizer else "e\u0301"
+    assert encoder.decode(prompt) == f"<|user|>{accent}{content}<|assistant|>"
 
 
 SPACED = (
-    "{% for m in messages %}{{ 'USER: ' if m.role == 'user' else 'BOT: ' }}{% if m.role == 'user' %}{{ m.content + '\n' }}"
-    "{% else %}{% generation %}{{ m.content + '<|end|>' }}{% endgeneration %}{% endif %}{% endfor %}"
+    "{% for m in messages %}{{ 'USER: ' if m.role == 'user' else 'BOT: ' }}"
+    "{% if m.role == 'user' %}{{ m.content + '\n' }}{% else %}"
+    "{% generation %}{{ m.content + '<|end|>' }}{% endgeneration %}{% endif %}{% endfor %}"
     "{% if add_generation_prompt %}{{ 'BOT: ' }}{% endif %}"
 )
 

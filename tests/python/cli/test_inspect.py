@@ -652,7 +652,11 @@ def test_inspect_chat_says_where_only_stops_are_trained(tmp_path, capsys):
     assert [conversation["only_stops"] for conversation in found] == [False, True, False]
     assert main.run([*map(str, command)]) == 0
     says = [line for line in capsys.readouterr().out.splitlines() if line.startswith("record ")]
-    assert [line.endswith("between ⟦ and ⟧, and nothing that its messages say") for line in says] == [False, True, False]
+    assert [line.endswith("between ⟦ and ⟧, and nothing that its messages say") for line in says] == [
+        False,
+        True,
+        False,
+    ]
 
 
 def test_inspect_chat_shows_what_is_not_trained(tmp_path, capsys):

@@ -360,21 +360,13 @@ def test_page_holds_the_rows_of_prompts(prompts, tmp_path, layout):
 def test_page_of_cut_prompts_tells_the_part_that_is_left(prompts, tmp_path):
     shard, model = prompts
     for overlong in ("left", "right", "middle"):
-        settings = [
-            "--set=prompt_length=24",
-            f"--set=overlong={overlong}",
-            "--set=batch_size=2",
-            "--set=eos=<|im_end|>",
-        ]
+        settings = ["--set=prompt_length=24", f"--set=overlong={overlong}", "--set=batch_size=2"]
         found = viewed(tmp_path, shard, "--prompt", "--tokenizer", model, *settings, "--rows", "2").data
-        dataset = gm.PromptDataset(
-            shard, tokenizer=model, prompt_length=24, overlong=overlong, batch_size=2, eos="<|im_end|>"
-        )
+        dataset = gm.PromptDataset(shard, tokenizer=model, prompt_length=24, overlong=overlong, batch_size=2)
         for row, expected in zip(found["rows"], next(iter(dataset))["input_ids"], strict=True):
             assert row["tokens"] == expected.tolist()
-            named = [origin >= 0 for origin in row["origins"]]
-            assert named == [True] * 23 + [False]  # its EOS is of no message
-            kept = [found["origins"][origin] for origin in row["origins"][:23]]
+            assert [origin >= 0 for origin in row["origins"]] == [True] * 24
+            kept = [found["origins"][origin] for origin in row["origins"]]
             assert any("system" in name for name in kept) == (overlong != "left")
             assert (kept[-1] == "template") == (overlong != "right")
 

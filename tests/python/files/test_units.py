@@ -260,7 +260,10 @@ def test_python_packs_as_the_command_line(file_format, pack, tmp_path, shards, t
 def test_python_packs_in_units_with_a_sample_that_no_command_line_names(tmp_path, tokenizer_file):
     messages = [{"role": "user", "content": "2 + 2?"}, {"role": "assistant", "content": "4"}]
     (tmp_path / "a.jsonl").write_text((json.dumps({"messages": messages}) + "\n") * 200)
-    template = gm.ChatTemplate("{% for m in messages %}{{ m.role + m.content }}</s>{% endfor %}")
+    template = gm.ChatTemplate(
+        "{% for m in messages %}{{ m.role + m.content }}</s>{% endfor %}"
+        "{% if add_generation_prompt %}assistant{% endif %}"
+    )
     dataset = gm.PackedDataset(
         tmp_path / "a.jsonl", tokenizer=tokenizer_file.parent, sample=gm.Chat(template=template), sequence_length=64,
         batch_size=4, lanes=4, split_bytes=4000, packing="best_fit", layout="hf",

@@ -1,4 +1,4 @@
-"""What is read of the samples of a folder that Energon has prepared, and each key of its files."""
+"""The fields of samples of folders that Energon has prepared, and each key of the files there."""
 
 import io
 import json
@@ -124,6 +124,7 @@ def test_chats_of_a_folder(tmp_path, tokenizer):
         "{% for m in messages %}<|im_start|>{{ m.role }}\n{% if m.content is string %}{{ m.content }}{% else %}"
         "{% for part in m.content %}{% if part.type == 'image' %}<|vision_start|><|image_pad|><|vision_end|>"
         "{% else %}{{ part.text }}{% endif %}{% endfor %}{% endif %}<|im_end|>\n{% endfor %}"
+        "{% if add_generation_prompt %}<|im_start|>assistant\n{% endif %}"
     )
     model = gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=512)
 
@@ -149,6 +150,7 @@ def test_chats_of_a_folder(tmp_path, tokenizer):
         ({"image": "json[image]", "caption": "txt"}, "field 'image' is inside of JSON"),
         ({"image": "jpg", "caption": "json[a"}, "expected parts with commas between them, .* found 'json\\[a'"),
         ({"image": "jpg"}, "expected a field that is a text or a conversation"),
+        ({"caption": "txt"}, "expected a field that is the image of a CaptioningSample"),
         ({"image": "jpg", "caption": "txt", "conversation": "json"}, "and not both"),
         ({"image": "jpg", "imgs": "png", "caption": "txt"}, "fields 'image' and 'imgs' are both the images"),
         ({"image": "jpg", "caption": "txt", "label": "cls"}, "field 'label' of CaptioningSample is not read"),
@@ -221,16 +223,16 @@ def test_samples_of_other_types_are_refused_by_name(tmp_path, tokenizer, capsys,
 
 
 def test_types_that_are_read(tmp_path, tokenizer):
-    samples = [{"png": SMALL, "txt": b"a", "wav": b"\0"}]
+    samples = [{"png": SMALL, "txt": b"An ant.", "wav": b"\0"}]
     for name in ("CaptioningSample", "CaptioningWebdataset", "MyOwnSample"):
         dataset = {"__class__": name, "field_map": {"image": "png", "text": "txt"}}
-        assert read(gm.EnergonFolder(prepared(tmp_path, samples, dataset)), tokenizer) == ([("a", [(8, 8)])], [])
+        assert read(gm.EnergonFolder(prepared(tmp_path, samples, dataset)), tokenizer) == ([("An ant.", [(8, 8)])], [])
     # A text is no caption: no image belongs to it.
     folder = gm.EnergonFolder(prepared(tmp_path, samples, of_type("TextSample", field_map={"text": "txt"})))
-    assert read(folder, tokenizer) == ([("a", [])], [])
+    assert read(folder, tokenizer) == ([("An ant.", [])], [])
     folder = gm.EnergonFolder(prepared(tmp_path, samples, {"__class__": "CrudeWebdataset"}))
     assert (folder.fields, folder.refusal) == (None, None)
-    assert read(folder, tokenizer) == ([("a", [(8, 8)])], [])
+    assert read(folder, tokenizer) == ([("An ant.", [(8, 8)])], [])
 
 
 # All keys of the files of Energon 7.4.1, by its dataclasses and the arguments of its factories, with those of earlier
@@ -274,7 +276,7 @@ def test_each_key_of_dataset_yaml_is_used_or_irrelevant_or_refused(tmp_path, tok
         else:
             assert name in energon_files.DATASET_IRRELEVANT | DATASET_USED
             assert read(gm.EnergonFolder(path), tokenizer) == expected, name
-    # Those that are used are looked at.
+    # Values of keys that are used are looked at.
     for name, value, match in [
         ("sample_type", {"__class__": "VQASample"}, "and no VQASample"),
         ("sample_type", {"__class__": "CaptioningSample", "more": 1}, "found \\['more'\\]"),

@@ -1,7 +1,6 @@
 """The veRL adapter beside veRL's own classes, where it is installed: 0.9.1 and 0.6.1 were.
 
-`pip install verl` brings an older `transformers` and `tokenizers` than other tests have: it needs an environment of its
-own, with pytest, pytest-timeout and gristmill.
+It needs an older `transformers` than other tests have: `make test-verl-itself` makes an environment for it.
 """
 
 import datetime

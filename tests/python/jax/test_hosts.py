@@ -1,11 +1,13 @@
 """Global batches in real multi-process JAX programs, compared with those of a single process."""
 
 import itertools
+import json
 import re
 
 import pytest
 
 import gristmill as gm
+from chat_models import write_chatml
 from host_programs import MESHES
 from run_hosts import HostFailedError, run_hosts
 
@@ -135,6 +137,28 @@ def test_hosts_expand_compact_batches(tmp_path, shards, encoder):
     for found, streamed in run_hosts(tmp_path, "several", {"programs": programs}, hosts=2):
         assert found == dict.fromkeys(MESHES)
         assert streamed["data"]["problems"] == []
+
+
+def test_hosts_end_together_where_the_last_rows_train_nothing(tmp_path):
+    """Such rows are left out, and no host takes a step for them."""
+    model = write_chatml(tmp_path / "model")
+    for number in range(8):
+        roles = ["user", "assistant", "user"]
+        contents = [["us " * (20 * n % 70), "the ant", "er " * 90 * (n == 9)] for n in range(10 - number % 3)]
+        records = [[{"role": role, "content": text} for role, text in zip(roles, own, strict=True)] for own in contents]
+        lines = [json.dumps({"messages": messages}) + "\n" for messages in records]
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines))
+    arguments = {
+        "tokenizer": model, "sample": gm.Chat(on_untrained="drop"), "sequence_length": 32, "batch_size": 16, "lanes": 8,
+        "threads": 1, "max_segments": 8,
+    }  # fmt: skip
+    expected = list(gm.PackedDataset(tmp_path / "*.jsonl", **arguments))
+    assert all(batch["targets_segmentation"].any() for batch in expected)
+    compact = gm.PackedDataset(tmp_path / "*.jsonl", layout="varlen", **arguments)
+    meshes = ["data", "replicas alone"]
+    programs = [("expanded", {"dataset": compact, "expected": expected, "meshes": meshes})]
+    for (found,) in run_hosts(tmp_path / "hosts", "several", {"programs": programs}, hosts=2):
+        assert found == dict.fromkeys(meshes)
 
 
 def test_hosts_yield_one_stream_of_a_mixture(tmp_path, shards, encoder):

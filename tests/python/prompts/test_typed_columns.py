@@ -125,18 +125,24 @@ def test_items_are_fresh_objects(tmp_path, model, table):
     assert dataset[0]["nested"] == before
 
 
-def test_templates_and_filters_read_them_as_before(tmp_path, model):
+def test_filters_read_them_as_json_and_templates_refuse_them(tmp_path, model):
     day = datetime.date(2024, 2, 29)
     table = pa.table(
         {"prompt": [[{"role": "user", "content": "a", "day": day}]], "day": [day], "score": [float("nan")]}
     )
     path = str(tmp_path / "rows.parquet")
     pq.write_table(table, path)
-    template = gm.ChatTemplate.from_string("{{ messages[0].day }}{{ messages[0].content }}", tokenizer=model)
-    chat = gm.Chat("prompt", template=template, add_generation_prompt=True)
-    dataset = dataset_of(path, model, prompt=chat, keep='day == "2024-02-29" and not score > 0', full_prompts=True)
-    assert [item["full_prompts"] for item in dataset] == ["2024-02-29a"]
+
+    def read(text):
+        template = gm.ChatTemplate.from_string(text, tokenizer=model)
+        chat = gm.Chat("prompt", template=template, add_generation_prompt=True)
+        return dataset_of(path, model, prompt=chat, keep='day == "2024-02-29" and not score > 0', full_prompts=True)
+
+    dataset = read("{{ messages[0].content }}")
+    assert [item["full_prompts"] for item in dataset] == ["a"]
     assert dataset[0]["day"] == day
+    with pytest.raises(gm.ShardError, match='found a date, .* under "day"'):
+        read("{{ messages[0].day }}")
 
 
 def test_nested_columns_of_tunix_are_json(tmp_path, model, table):

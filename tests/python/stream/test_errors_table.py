@@ -213,6 +213,13 @@ ROWS = {
         (pa.array([["a"]]), re.compile('found the columns "text.list.element"; set text_field=$')),
         (pa.array([{"other": "a"}]), re.compile('found the columns "text.other"; set text_field=$')),
     ],
+    "the column holds JSON (below)": [
+        (pa.array(['"a"'], pa.json_()), "a"),
+        (pa.array(['{"b": 1}'], pa.json_()), re.compile("expected .*found")),
+    ],
+    "a column of JSON that is wanted holds something else": [
+        (pa.array([value], pa.json_()), re.compile('expected JSON in the column "text"')) for value in ("", "{", "NaN")
+    ],
     "null in the column": [
         (pa.array([None], pa.string()), re.compile('expected a string in the column "text", found null'))
     ],

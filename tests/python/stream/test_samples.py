@@ -286,7 +286,7 @@ def test_share_gpt_has_calls_and_a_system_prompt(tmp_path, folder, form, shape, 
         assert_same_batches(
             rows(path, folder, gm.Chat("data", template=CALLING, format=shape), sequence_length=256), expected
         )
-    # Of other formats it is a key like any other, and without one there is none.
+    # A null or empty one is none, and in messages with role and content it is a key like any other.
     for other in (
         {"conversations": TURNS},
         {"conversations": TURNS, "system": None},
@@ -305,6 +305,7 @@ def test_share_gpt_has_calls_and_a_system_prompt(tmp_path, folder, form, shape, 
         ({"conversations": [{"from": "function_call", "value": "add(2, 2)"}]}, "expected a call such as"),
         ({"conversations": [{"from": "system", "value": "No."}, *TURNS]}, 'another one under the key "system" than in'),
         ({"system": ["You add."]}, 'expected a string under the key "system", found a list'),
+        ({"conversations": [*TURNS[:3], TURNS[3] | {"loss": False}]}, 'found the key "loss" in message 3'),
         ({"conversations": [{"role": "user", "content": "a"}]}, "messages with role and content are of format"),
     ],
 )

@@ -242,7 +242,7 @@ def test_nulls_that_structs_fill_in_are_no_keys(tmp_path, folder, write_columns)
     assert [item["extra"] for item in found] == pa.Table.from_pylist(records, schema=schema)["extra"].to_pylist()
     kept = texts(columns, folder, none_fields="keep")
     assert '{"city": "Oslo", "of": [null, "x"], "x": null, "at": null, "list": null}' in kept[0]
-    # What transformers gets of people who clean rows of `datasets`.
+    # The rows of `datasets` as people clean them for transformers.
     template = gm.ChatTemplate.from_string(TEMPLATE, tokenizer=folder)
     read = [without_none({**row, "extra": None}) for row in datasets.Dataset(pa.Table.from_pylist(records)).to_list()]
     of = [template.render(row["messages"], row["tools"], add_generation_prompt=True) for row in read]
@@ -392,7 +392,7 @@ values = st.recursive(
     lambda inner: st.lists(inner, max_size=3) | st.dictionaries(st.text('ab "é', max_size=3), inner, max_size=3),
     max_leaves=8,
 )
-# Of one shape, so that a struct can hold them: absent keys are filled in with null.
+# One shape, so that a struct can hold it: absent keys are filled in with null.
 shaped = st.fixed_dictionaries(
     {},
     optional={

@@ -127,10 +127,14 @@ impl Finder<'_, '_> {
                     // first part too, which its first piece closes.
                     let end = close.unwrap_or(text.len());
                     let open = if open > 0 { Some(open) } else { finder.first_piece(&gap, end) };
-                    open.map(|open| match () {
-                        () if text[open..end].trim().is_empty() => Cut::at(end),
-                        () if end == text.len() => Cut::at(open),
-                        () => Cut { close: open, open: end, is_neither: true },
+                    open.map(|open| {
+                        if text[open..end].trim().is_empty() {
+                            Cut::at(end)
+                        } else if end == text.len() {
+                            Cut::at(open)
+                        } else {
+                            Cut { close: open, open: end, is_neither: true }
+                        }
                     })
                 }
                 (Some(close), None) => Some(Cut::at(close)),
