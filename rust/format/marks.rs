@@ -211,7 +211,7 @@ mod tests {
     #[test]
     fn filled_keys_are_left_out_at_any_depth() {
         for (row, expected) in [
-            (r#"[{"a": null}]"#, r#"[{}]"#),
+            (r#"[{"a": null}]"#, "[{}]"),
             (r#"[{"a": null,"b":1}]"#, r#"[{"b":1}]"#),
             (r#"[{"b":1,"a": null}]"#, r#"[{"b":1}]"#),
             (

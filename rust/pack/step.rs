@@ -341,7 +341,7 @@ impl StepWriter {
         if !tokens.images.is_empty() {
             self.add_images(&tokens, trained);
         }
-        self.opening.get_or_insert_with(|| (*tokens.document, tokens.offset));
+        self.opening.get_or_insert((*tokens.document, tokens.offset));
         let next = next.is_some_and(|next| next.trained);
         self.has_label |= tokens.trained.is_none_or(|mask| has_label(self.spec().layout, mask, next));
         self.slices += 1;

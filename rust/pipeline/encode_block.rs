@@ -273,7 +273,7 @@ impl BlockEncoder {
         let of_sample = &ids.images[first_image..];
         let only_stops = !trains_words(&prepared.trained, &starts, prepared.text.len());
         let (tokens, images) = (ids.len() - start, of_sample.len() as u32);
-        let document = Document { tokens, images, only_stops, ..document };
+        let document = Document { images, tokens, only_stops, ..document };
         if let Some(misfit) = samples.misfit(document.tokens, of_sample, sequence_length) {
             return if truncation == Truncation::Drop { Encoded::Filtered } else { bad(misfit) };
         }

@@ -79,7 +79,7 @@ impl Conversations {
     }
 
     /// The rendered conversation of a record, and what of it is trained on. The error says what was expected and found.
-    pub(crate) fn trained(&self, values: &Values<'_>) -> Result<Trained, String> {
+    pub fn trained(&self, values: &Values<'_>) -> Result<Trained, String> {
         self.train(&self.messages(values)?, values)
     }
 

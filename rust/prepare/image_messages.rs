@@ -322,7 +322,7 @@ mod tests {
             (r#"{"type":"image","image":3}"#, r#"under "image" in a part of type image, found 3"#),
             (
                 r#"{"type":"image","image":"2.jpg","path":"10.jpg"}"#,
-                r#"expected one name in a part of type image"#,
+                "expected one name in a part of type image",
             ),
             (r#"{"type":"image","image":"2.jpg","max_pixels":9}"#, r#"without "max_pixels""#),
         ] {
@@ -332,8 +332,8 @@ mod tests {
         let pickled = [Some("jpgs".to_owned()), Some("jpgs".to_owned())];
         assert!(order(&pickled, "k", &["jpgs", "jpgs"]).is_err(), "a list has no names");
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
-        let names = with_parts(unnamed, false).unwrap().names;
-        assert_eq!(order(&names, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
+        let found = with_parts(unnamed, false).unwrap().names;
+        assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
     }
 
     #[test]

@@ -141,7 +141,7 @@ def test_filters_read_them_as_json_and_templates_refuse_them(tmp_path, model):
     dataset = read("{{ messages[0].content }}")
     assert [item["full_prompts"] for item in dataset] == ["a"]
     assert dataset[0]["day"] == day
-    with pytest.raises(gm.ShardError, match='found a date, .* under "day"'):
+    with pytest.raises(gm.ShardError, match=r'found a date, .* under "day"'):
         read("{{ messages[0].day }}")
 
 
