@@ -308,7 +308,7 @@ fn damaged_archives_have_one_error() {
     let behind = [&good[..], &[1; 700]].concat();
     let last = [&good[..], &[0; 9000], b"x"].concat();
     let empty = [&end()[..], b"x"].concat();
-    let single = [&[0; 512], &good[..]].concat();
+    let leading = [&[0; 512], &good[..]].concat();
     let sparse = [entry(b'S', b"a.txt", b"a"), end()].concat();
     let global = [entry(b'g', b"x", b"20 comment=01234567\n"), good.clone()].concat();
     let paths = [entry(b'g', b"x", b"10 path=a\n"), good.clone()].concat();
@@ -329,7 +329,7 @@ fn damaged_archives_have_one_error() {
             "after the block of zeros at byte 1024, which ends an archive",
         ),
         ("a page is zeros", page, 0, 0, 1024, "found another member"),
-        ("zeros first", single, 0, 0, 512, "found another member"),
+        ("zeros first", leading, 0, 0, 512, "found another member"),
         (
             "other bytes behind",
             behind,
