@@ -171,7 +171,8 @@ mod tests {
     #[test]
     fn base64_is_read_as_written() {
         for length in 0..9 {
-            let bytes: Vec<u8> = (0..length).map(|index| index * 41 + 200).collect();
+            let bytes: Vec<u8> =
+                (0..length).map(|index: u8| index.wrapping_mul(41).wrapping_add(200)).collect();
             let mut text = Vec::new();
             write_base64(&bytes, &mut text);
             assert_eq!(text.len(), bytes.len().div_ceil(3) * 4);
