@@ -1,6 +1,6 @@
-"""`gristmill inspect`."""
+"""`gristmill inspect`: a command for each thing that is shown."""
 
-from collections.abc import Iterable
+from collections.abc import Callable
 from pathlib import Path
 from typing import Any
 
@@ -9,6 +9,7 @@ import click
 from gristmill._cli import mixture_files, runs
 from gristmill._cli.options import (
     ROW_LIST,
+    Command,
     as_json_option,
     dataset_option,
     in_options,
@@ -19,6 +20,7 @@ from gristmill._cli.options import (
     special_tokens_option,
     tokenizer_path,
 )
+from gristmill._mixture import syntax
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
 from gristmill._shards import stores
@@ -26,296 +28,311 @@ from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
 
-# Conversations that are shown unless --records says how many.
-_CHATS = 3
+# The commands that releases before chose by an option, which comes first that decides.
+_BY_OPTION = {"--row": "row", "--keep": "filter", "--chat": "chats", "--prompt": "prompts"}
 
 
-@click.command()
-@click.argument("path", type=shard_path)
-@click.option(
-    "--records",
-    type=click.IntRange(1),
-    default=1000,
-    show_default=True,
-    help="Records of a shard to look at.",
+class _Inspect(click.Group):
+    """Commands by name; without one, by the options and the file, as in releases before."""
+
+    def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
+        """Puts the name of the command first."""
+        if not args or args[0] not in [*self.commands, *ctx.help_option_names]:
+            args = [_command_of(args), *args]
+        return super().parse_args(ctx, args)
+
+
+def _command_of(args: list[str]) -> str:
+    given = {arg.partition("=")[0] for arg in args}
+    if named := [command for option, command in _BY_OPTION.items() if option in given]:
+        return named[0]
+    return "mixture" if any(map(syntax.is_mixture_file, args)) else "file"
+
+
+def _no_mixture(_: click.Context, __: click.Parameter, path: str) -> str:
+    if syntax.is_mixture_file(path):
+        raise click.UsageError(f"expected no mixture file, found {path}: gristmill inspect mixture {path}")
+    return path
+
+
+path_argument = click.argument("path", type=shard_path)
+shard_argument = click.argument("path", type=shard_path, callback=_no_mixture)
+tokenizer_option = click.option("--tokenizer", type=tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
+needed_tokenizer_option = click.option(
+    "--tokenizer", type=tokenizer_path, required=True, help="A tokenizer.json, its folder, or a hub name."
 )
-@dataset_option("max_document_bytes")
-@click.option("--keep", help="With shards: show which records this filter keeps, and the values that it is about.")
-@dataset_option("sidecars")
-@dataset_option("storage_options")
-@click.option("--chat", is_flag=True, help="With a shard: show its first conversations with the trained tokens marked.")
-@click.option(
-    "--prompt",
-    is_flag=True,
-    help="With a shard: show its first prompts, rendered, token by token; with --row, that of a run's row.",
-)
-@click.option("--text", help="With a tokenizer: text to encode.")
-@click.option("--row", type=click.IntRange(0), help="A row of a global batch, from 0: show where its text comes from.")
-@click.option(
-    "--step", type=click.IntRange(0), help="Step of the row's batch, from 0.  [default: the first after the state]"
-)
-@click.option("--full", is_flag=True, help="With --row: print its documents whole.")
-@click.option(
-    "--shards",
-    multiple=True,
-    type=shard_path,
-    help="With --row and a state: its shards, paths or globs, or mixture file.",
-)
-@click.option("--drop", metavar=ROW_LIST, help="With --row and a state: its row list.")
-@click.option(
-    "--tokenizer",
-    type=tokenizer_path,
-    help="With --row, --chat or --prompt: a tokenizer.json, its folder, or a hub name.",
-)
-@special_tokens_option
-@sample_option
-@click.option(
-    "--set",
-    "settings",
-    multiple=True,
-    help="With --row: an argument of the dataset; with --chat or --prompt: one of gm.Chat.",
-)
-@mixture_files.print_config_option
-@as_json_option
-def inspect(
-    path: str,
-    records: int,
-    max_document_bytes: int,
-    keep: str | None,
-    sidecars: list[str] | None,
-    storage_options: list[str] | None,
-    chat: bool,
-    prompt: bool,
-    text: str | None,
-    row: int | None,
-    step: int | None,
-    full: bool,
-    shards: tuple[str, ...],
-    drop: str | None,
-    tokenizer: Path | None,
-    special_tokens_in_text: SpecialTokensInText,
-    sample: tuple[str, ...],
-    settings: tuple[str, ...],
-    print_config: bool,
-    as_json: bool,
-) -> None:
+
+
+def records_option(default: int) -> Callable[[Command], Command]:
+    """The option for how many records are looked at."""
+    text = "Records of a shard to look at."
+    return click.option("--records", type=click.IntRange(1), default=default, show_default=True, help=text)
+
+
+def settings_option(of: str) -> Callable[[Command], Command]:
+    """The option for arguments."""
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=f"An argument of {of}.")
+
+
+@click.group(cls=_Inspect)
+def inspect() -> None:
     """Explain a tokenizer, shard, mixture, state, packed files, or row.
 
-    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json. With --row, PATH is
-    a state, or the shards or the mixture file of a run: the row's lane is replayed up to the step, and the records its
-    text came from are listed, and with --full printed. With --keep, PATH is a shard or a glob.
+    Without the name of a command, PATH is a file or a mixture.
 
     \b
     Examples:
       gristmill inspect tokenizer.json --text "Hello world"
       gristmill inspect red_pajama/2023-01/en_head.json.gz
       gristmill inspect gs://bucket/red_pajama/2023-01/en_head.json.gz
-      gristmill inspect 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
-      gristmill inspect chats.jsonl --chat --tokenizer model --set train_on=last
-      gristmill inspect prompts.parquet --prompt --tokenizer model --records 1
-      gristmill inspect prompts.parquet --prompt --row 5 --step 12 --tokenizer model --set batch_size=64 --set seed=1
       gristmill inspect state.json --json
       gristmill inspect packed
-      gristmill inspect state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
-      gristmill inspect 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
-        --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
       gristmill inspect mixture.toml
-      gristmill inspect mixture.toml --row 5 --step 120
-      gristmill inspect state.json --row 5 --step 4217 --full --shards mixture.toml
+      gristmill inspect filter 'red_pajama/*/*.gz' --keep "language_score > 0.8 and nlines >= 3"
+      gristmill inspect chats chats.jsonl --tokenizer model --set train_on=last
+      gristmill inspect prompts prompts.parquet --tokenizer model --records 1
+      gristmill inspect row state.json --row 5 --shards 'red_pajama/*/*.gz' --tokenizer tokenizer.json
+      gristmill inspect row mixture.toml --row 5 --step 120
     """
-    if full and row is None:
-        raise click.UsageError("--full applies only together with --row")
-    if sidecars and keep is None:
-        raise click.UsageError("--sidecar has no effect without --keep")
-    if prompt and row is not None:
-        apart = {"--chat": chat or None, "--keep": keep, "--text": text, "--drop": drop}
-        if wrong := [option for option, value in apart.items() if value is not None]:
-            raise click.UsageError(f"--prompt cannot be combined with {wrong[0]}")
-        of_run = (path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options)
-        _show_prompt(of_run, row, step, as_json=as_json)
-        return
-    storage = stores.check_options("--storage-option", storage_options)
-    file = mixture_files.find([path])
-    if print_config:
-        mixture_files.check_print_config(file, as_json=as_json)
-    if file is not None:
-        _check_mixture_options(keep, text, chat or prompt, shards, drop, sample, row, step)
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
-        file = mixture_files.with_options(file, own)
-        _show_mixture(file, row, step, settings, full=full, print_config=print_config, as_json=as_json)
-        return
-    if chat or prompt:
-        others: dict[str, object] = {"--prompt": True if chat and prompt else None, "--keep": keep, "--text": text}
-        others |= {"--row": row, "--step": step, "--shards": shards, "--drop": drop}
-        others |= {"--sample": sample if chat else None}
-        option = "--chat" if chat else "--prompt"
-        if wrong := [name for name, value in others.items() if _is_set(value)]:
-            hint = " without --row" if option == "--prompt" and wrong[0] in ("--step", "--shards") else ""
-            raise click.UsageError(f"{option} cannot be combined with {wrong[0]}{hint}")
-        _show_chats(option, path, records, tokenizer, settings, sample, storage, as_json=as_json)
-        return
-    options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
-    of_shards = [option for name, option in options.items() if is_given(name)]
-    if row is None:
-        if step is not None or shards or drop or tokenizer or settings or sample or special_tokens_in_text != "id":
-            raise click.UsageError(
-                "--step, --shards, --drop, --tokenizer, --special-tokens-in-text, --sample and --set apply only "
-                "together with --row"
-            )
-        with importing():
-            from gristmill._inspect import contents, filtering
-
-        describe = contents.describe if keep is None else filtering.describe
-        with rewording(lambda message: in_options(message, ["max_document_bytes", "keep", "sidecars"])):
-            looks = {"records": records, "max_document_bytes": max_document_bytes}
-            if keep is not None:
-                found = filtering.inspect(path, keep, sidecars=sidecars, storage_options=storage, **looks)
-            elif stores.is_remote(path):
-                found = contents.inspect_remote(path, storage_options=storage, **looks)
-            else:
-                found = contents.inspect(Path(path), text=text, **looks)
-        if text is not None and found["kind"] != "tokenizer":
-            raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
-        if of_shards and found["kind"] not in ("shard", "filter"):
-            raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
-    else:
-        if of_shards or keep is not None:
-            option = "--keep" if keep is not None else of_shards[0]
-            raise click.UsageError(f"{option} needs a shard, and cannot be combined with --row")
-        if text is not None:
-            raise click.UsageError("--text needs a tokenizer, and cannot be combined with --row")
-        if tokenizer is None and mixture_files.find(shards) is None:
-            with importing():
-                is_state = runs.state_of(path) is not None
-            also = " and --shards, as PATH is a saved state" if is_state and not shards else ""
-            raise click.UsageError(f"--row needs --tokenizer{also}")
-        with importing():
-            from gristmill._inspect import locate
-
-        run = runs.opened(
-            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage
-        )
-        with run as opened:
-            found = locate.locate(opened, row=row, step=step, full=full)
-        describe = locate.describe
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(describe(found))
 
 
-def _check_mixture_options(
-    keep: str | None,
-    text: str | None,
-    shows_chats: bool,
-    shards: tuple[str, ...],
-    drop: str | None,
-    sample: tuple[str, ...],
-    row: int | None,
-    step: int | None,
+@inspect.command()
+@shard_argument
+@records_option(1000)
+@dataset_option("max_document_bytes")
+@dataset_option("storage_options")
+@click.option("--text", help="With a tokenizer: text to encode.")
+@as_json_option
+def file(
+    path: str, records: int, max_document_bytes: int, storage_options: list[str] | None, text: str | None, as_json: bool
 ) -> None:
-    """Checks that the options go with a mixture file.
+    """Explain a tokenizer, a shard, a state or packed files.
 
-    Raises:
-      UsageError: one does not.
+    A state is one saved as JSON, gzipped or not, or a checkpoint's folder of process_0-of-N.json.
     """
-    given: dict[str, object] = {"--keep": keep, "--text": text, "--shards": shards, "--drop": drop, "--sample": sample}
-    given["--chat or --prompt"] = True if shows_chats else None
-    if wrong := [name for name, value in given.items() if _is_set(value)]:
-        raise click.UsageError(f"{wrong[0]} does not go with a mixture file, which has its own")
-    if step is not None and row is None:
-        raise click.UsageError("--step applies only together with --row")
+    with importing():
+        from gristmill._inspect import contents
+
+    storage = stores.check_options("--storage-option", storage_options)
+    with rewording(lambda message: in_options(message, ["max_document_bytes"])):
+        looks = {"records": records, "max_document_bytes": max_document_bytes}
+        if stores.is_remote(path):
+            found = contents.inspect_remote(path, storage_options=storage, **looks)
+        else:
+            found = contents.inspect(Path(path), text=text, **looks)
+    if text is not None and found["kind"] != "tokenizer":
+        raise click.UsageError(f"--text needs a tokenizer, and {path} is not one")
+    options = {"records": "--records", "max_document_bytes": "--max-document-bytes"}
+    if found["kind"] != "shard" and (of_shards := [option for name, option in options.items() if is_given(name)]):
+        raise click.UsageError(f"{of_shards[0]} needs a shard, and {path} is not one")
+    _show(found, contents.describe, as_json=as_json)
 
 
-def _show_mixture(
-    file: MixtureFile,
-    row: int | None,
-    step: int | None,
+@inspect.command("filter")
+@shard_argument
+@click.option("--keep", required=True, help="The filter.")
+@records_option(1000)
+@dataset_option("max_document_bytes")
+@dataset_option("sidecars")
+@dataset_option("storage_options")
+@as_json_option
+def show_filter(path: str, as_json: bool, storage_options: list[str] | None, **looks: Any) -> None:
+    """Show which records a filter keeps.
+
+    PATH is a shard or a glob. The values that the filter is about are shown, too.
+    """
+    with importing():
+        from gristmill._inspect import filtering
+
+    storage = stores.check_options("--storage-option", storage_options)
+    with rewording(lambda message: in_options(message, ["max_document_bytes", "keep", "sidecars"])):
+        found = filtering.inspect(path, looks.pop("keep"), storage_options=storage, **looks)
+    _show(found, filtering.describe, as_json=as_json)
+
+
+@inspect.command()
+@path_argument
+@tokenizer_option
+@special_tokens_option
+@settings_option("the dataset")
+@dataset_option("storage_options")
+@mixture_files.print_config_option
+@as_json_option
+def mixture(
+    path: str,
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
     settings: tuple[str, ...],
-    *,
-    full: bool,
+    storage_options: list[str] | None,
     print_config: bool,
     as_json: bool,
 ) -> None:
-    """Prints what a mixture file describes, or a row of it.
+    """Explain a mixture file."""
+    with importing():
+        from gristmill._inspect import mixtures
 
-    Raises:
-      GristmillError: the file is wrong, or there is no such row.
+    found = _mixture_file(path, tokenizer, special_tokens_in_text, storage_options)
+    if found is None:
+        raise click.UsageError(f"expected a mixture file, a .toml or .yaml, found {path}")
+    mixture_files.check_print_config(found, as_json=as_json and print_config)
+    dataset = mixtures.dataset_of(found, mixture_files.tokenizer_of(found), runs.parse_settings(settings))
+    if print_config:
+        click.echo(mixture_files.config(found, dataset), nl=False)
+    else:
+        _show(mixtures.inspect(found, dataset), mixtures.describe, as_json=as_json)
+
+
+@inspect.command()
+@shard_argument
+@needed_tokenizer_option
+@records_option(3)
+@settings_option("gm.Chat")
+@dataset_option("storage_options")
+@click.option("--chat", is_flag=True, hidden=True)
+@as_json_option
+def chats(
+    path: str,
+    tokenizer: Path,
+    records: int,
+    settings: tuple[str, ...],
+    storage_options: list[str] | None,
+    chat: bool,
+    as_json: bool,
+) -> None:
+    """Show conversations of a shard, trained tokens marked."""
+    del chat  # the old name of the command
+    with importing():
+        from gristmill._inspect import chats
+
+    storage = stores.check_options("--storage-option", storage_options)
+    values = read_values(settings, lambda setting: f"--set {setting}")
+    encoder = Encoder.from_file(tokenizer, config="ignore")
+    _show(
+        chats.inspect(path, values, encoder, records=records, storage_options=storage), chats.describe, as_json=as_json
+    )
+
+
+@inspect.command()
+@shard_argument
+@needed_tokenizer_option
+@records_option(3)
+@sample_option
+@settings_option("gm.Chat")
+@dataset_option("storage_options")
+@click.option("--prompt", is_flag=True, hidden=True)
+@as_json_option
+def prompts(
+    path: str,
+    tokenizer: Path,
+    records: int,
+    sample: tuple[str, ...],
+    settings: tuple[str, ...],
+    storage_options: list[str] | None,
+    prompt: bool,
+    as_json: bool,
+) -> None:
+    """Show prompts of a shard, token by token."""
+    del prompt  # the old name of the command
+    with importing():
+        from gristmill._inspect import prompts
+
+    storage = stores.check_options("--storage-option", storage_options)
+    values = read_values(settings, lambda setting: f"--set {setting}")
+    encoder = Encoder.from_file(tokenizer, config="ignore")
+    made = runs.prompt_sample(sample)
+    found = prompts.inspect(path, values, encoder, sample=made, records=records, storage_options=storage)
+    _show(found, prompts.describe, as_json=as_json)
+
+
+@inspect.command()
+@path_argument
+@click.option("--row", type=click.IntRange(0), required=True, help="A row of a global batch, from 0.")
+@click.option("--step", type=click.IntRange(0), help="Step of its batch, from 0.  [default: the first after the state]")
+@click.option("--full", is_flag=True, help="Print its documents whole.")
+@click.option("--prompt", is_flag=True, help="Show the prompt of a run's row.")
+@click.option("--shards", multiple=True, type=shard_path, help="With a state: its shards, globs or mixture file.")
+@click.option("--drop", metavar=ROW_LIST, help="With a state: its row list.")
+@tokenizer_option
+@special_tokens_option
+@sample_option
+@settings_option("the dataset")
+@dataset_option("storage_options")
+@as_json_option
+def row(
+    path: str,
+    row: int,
+    step: int | None,
+    full: bool,
+    prompt: bool,
+    shards: tuple[str, ...],
+    drop: str | None,
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    sample: tuple[str, ...],
+    settings: tuple[str, ...],
+    storage_options: list[str] | None,
+    as_json: bool,
+) -> None:
+    """Show where the text of a row comes from.
+
+    PATH is a state, or the shards or the mixture file of a run: the row's lane is replayed up to the step, and the
+    records its text came from are listed, and with --full printed.
+
+    \b
+    Examples:
+      gristmill inspect row state.json --row 5 --step 4217 --full --shards mixture.toml
+      gristmill inspect row 'red_pajama/*/*.gz' --row 5 --step 120 --tokenizer tokenizer.json \\
+        --set batch_size=64 --set sequence_length=2048 --set text_field=raw_content
+      gristmill inspect row prompts.parquet --prompt --row 5 --step 12 --tokenizer model --set batch_size=64
     """
+    if prompt:
+        if full or drop is not None:
+            raise click.UsageError(f"--prompt cannot be combined with {'--full' if full else '--drop'}")
+        with importing():
+            from gristmill._inspect import prompts
+
+        dataset, state = runs.opened_prompts(
+            path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options
+        )
+        _show(prompts.locate(dataset, state, path=path, step=step, row=row), prompts.describe, as_json=as_json)
+        return
     with importing():
         from gristmill._inspect import locate, mixtures
 
-    dataset = mixtures.dataset_of(file, mixture_files.tokenizer_of(file), runs.parse_settings(settings))
-    if print_config:
-        click.echo(mixture_files.config(file, dataset), nl=False)
+    if (found := _mixture_file(path, tokenizer, special_tokens_in_text, storage_options)) is not None:
+        for option, value in {"--shards": shards, "--drop": drop, "--sample": sample}.items():
+            if value:
+                raise click.UsageError(f"{option} does not go with a mixture file, which has its own")
+        made = mixtures.dataset_of(found, mixture_files.tokenizer_of(found), runs.parse_settings(settings))
+        _show(locate.locate(locate.run_of(made), row=row, step=step, full=full), locate.describe, as_json=as_json)
         return
-    if row is None:
-        found, describe = mixtures.inspect(file, dataset), mixtures.describe
-    else:
-        found, describe = locate.locate(locate.run_of(dataset), row=row, step=step, full=full), locate.describe
+    if tokenizer is None and mixture_files.find(shards) is None:
+        with importing():
+            is_state = runs.state_of(path) is not None
+        also = " and --shards, as PATH is a saved state" if is_state and not shards else ""
+        raise click.UsageError(f"--row needs --tokenizer{also}")
+    storage = stores.check_options("--storage-option", storage_options)
+    run = runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage)
+    with run as opened:
+        _show(locate.locate(opened, row=row, step=step, full=full), locate.describe, as_json=as_json)
+
+
+def _mixture_file(
+    path: str,
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    storage_options: list[str] | None,
+) -> MixtureFile | None:
+    """The mixture file that a path names, with options in place of what it says; None if it names none."""
+    if (found := mixture_files.find([path])) is None:
+        return None
+    own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
+    return mixture_files.with_options(found, own)
+
+
+def _show(found: dict[str, Any], describe: Callable[[dict[str, Any]], str], *, as_json: bool) -> None:
+    """Prints what was found, as text or as JSON."""
     if as_json:
         print_json(found)
     else:
         click.echo(describe(found))
-
-
-def _show_prompt(run: Any, row: int, step: int | None, *, as_json: bool) -> None:
-    """Prints the prompt of a row.
-
-    Args:
-      run: the arguments of `runs.opened_prompts`.
-      row: the row of a global batch.
-      step: of the batch; None: the first one after the state.
-      as_json: whether to print JSON.
-
-    Raises:
-      GristmillError: the options do not match, or there is no such row.
-    """
-    with importing():
-        from gristmill._inspect import prompts
-
-    dataset, state = runs.opened_prompts(*run)
-    found = prompts.locate(dataset, state, path=run[0], step=step, row=row)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(prompts.describe(found))
-
-
-def _is_set(value: object) -> bool:
-    return value is not None and value != ()
-
-
-def _show_chats(
-    option: str,
-    path: str,
-    records: int,
-    tokenizer: Path | None,
-    settings: Iterable[str],
-    sample: tuple[str, ...],
-    storage: stores.StorageOptions | None,
-    *,
-    as_json: bool,
-) -> None:
-    """Prints the first conversations or prompts of a shard.
-
-    Raises:
-      UsageError: there is no tokenizer.
-      GristmillError: a setting is not allowed, or a record is bad.
-    """
-    if tokenizer is None:
-        raise click.UsageError(f"{option} needs --tokenizer")
-    with importing():
-        from gristmill._inspect import chats, prompts
-
-    values = read_values(settings, lambda setting: f"--set {setting}")
-    encoder = Encoder.from_file(tokenizer, config="ignore")
-    shows: Any = chats
-    given: dict[str, Any] = {"records": records if is_given("records") else _CHATS, "storage_options": storage}
-    if option == "--prompt":
-        shows, given["sample"] = prompts, runs.prompt_sample(sample)
-    found = shows.inspect(path, values, encoder, **given)
-    if as_json:
-        print_json(found)
-    else:
-        click.echo(shows.describe(found))

@@ -118,7 +118,9 @@ class Reporter:
             _LOG.warning("%s dropped so far, %.1f %% of all, %s", tokens, share, cause)
         if self._has_ended and stats["filtered"] and not stats["documents"]:
             records = counted(stats["filtered"], "record")
-            _LOG.warning("no document is left, and %s filtered: see gristmill inspect SHARDS --keep=...", records)
+            _LOG.warning(
+                "no document is left, and %s filtered: see gristmill inspect filter SHARDS --keep=...", records
+            )
         if self._on_stats is not None:
             try:
                 self._on_stats(stats)

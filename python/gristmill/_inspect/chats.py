@@ -1,4 +1,4 @@
-"""`gristmill inspect --chat`: conversations of a shard with their trained tokens marked."""
+"""`gristmill inspect chats`: conversations of a shard with their trained tokens marked."""
 
 import itertools
 from collections.abc import Iterable, Iterator, Mapping, Sequence

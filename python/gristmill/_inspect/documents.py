@@ -42,7 +42,7 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
     Returns:
       For each: `bytes`, the first byte of the record in the inflated shard and that after it, or None in a format of
       rows; if `whole`, also `document`, a dict of `text`, the `record` as JSON, and, of samples with a loss mask,
-      `parts`, as `gristmill inspect --chat` has them.
+      `parts`, as `gristmill inspect chats` has them.
 
     Raises:
       GristmillError: a shard cannot be read.

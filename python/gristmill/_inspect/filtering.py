@@ -1,4 +1,4 @@
-"""`gristmill inspect --keep`: what a filter keeps of the first records, and the values that it is about."""
+"""`gristmill inspect filter`: what a filter keeps of the first records, and the values that it is about."""
 
 import math
 from collections import Counter

@@ -1,4 +1,4 @@
-"""`gristmill inspect --row`: the sources of the text of one row of a run.
+"""`gristmill inspect row`: the sources of the text of one row of a run.
 
 A row is found by replaying its lane alone from a saved state, or from the start, with `provenance`. A state records
 all arguments of its dataset except the shards and the tokenizer, of which it holds the fingerprints.

@@ -1,4 +1,4 @@
-"""`gristmill inspect --prompt`: prompts of a shard, rendered, token by token."""
+"""`gristmill inspect prompts`: prompts of a shard, rendered, token by token."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any
