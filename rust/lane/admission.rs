@@ -20,7 +20,7 @@ use crate::spec::{OnError, StreamSpec};
 
 /// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
 /// the stream's definition.
-const LARGEST_WINDOW_BYTES: usize = 16 << 20;
+pub const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 
 /// Admits a lane's samples to the stream.
 pub struct Admission {
@@ -91,6 +91,11 @@ impl Admission {
         let SampleBlock { entries, ids, end } = samples;
         let (entries, ids) = (entries.into_iter(), Arc::new(ids));
         self.samples = Some(Samples { entries, ids, first_id: 0, first_image: 0, end });
+    }
+
+    /// Ids that were not passed on.
+    pub fn held(&self) -> usize {
+        self.samples.as_ref().map_or(0, |samples| samples.ids.len() - samples.first_id)
     }
 
     /// The next block, up to the end of a window or of the samples that were added. None if more samples must be added.

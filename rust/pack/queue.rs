@@ -22,8 +22,9 @@ use crate::spec::{Packing, StreamSpec};
 pub struct DocumentQueue {
     spec: Arc<StreamSpec>,
     lane: usize,
-    /// Encoded blocks that are not begun.
+    /// Encoded blocks that are not begun, and their tokens.
     waiting: VecDeque<Block>,
+    waiting_tokens: usize,
     window: Window,
     /// The position of the next token.
     cursor: Cursor,
@@ -70,6 +71,17 @@ pub struct Upcoming<'a> {
     pub ends_row: bool,
 }
 
+/// What a lane holds of a source, in tokens.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+pub struct Supply {
+    /// All of the window that is being delivered, or without windows of the block.
+    pub window: usize,
+    /// Those of it that are not delivered.
+    pub left: usize,
+    /// Those after it: without the rest of its own, no window can begin.
+    pub gathered: usize,
+}
+
 /// The counts of a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct RowCounts {
@@ -83,6 +95,10 @@ pub struct RowCounts {
     pub image_tokens: usize,
 }
 
+fn tokens_of(block: &Block) -> usize {
+    block.documents.iter().map(|document| document.tokens).sum()
+}
+
 impl DocumentQueue {
     /// The documents from `cursor` on; the blocks pushed must begin at the cursor's window.
     pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: Cursor) -> Self {
@@ -90,6 +106,7 @@ impl DocumentQueue {
             spec,
             lane,
             waiting: VecDeque::new(),
+            waiting_tokens: 0,
             window: Window::default(),
             cursor,
             quarantined: QuarantineLog::default(),
@@ -119,8 +136,15 @@ impl DocumentQueue {
         self.quarantined.append(std::mem::take(&mut block.quarantined));
         self.filtered += block.filtered;
         if !block.is_left_out() {
+            self.waiting_tokens += tokens_of(&block);
             self.waiting.push_back(block);
         }
+    }
+
+    /// What was pushed and not delivered.
+    pub fn supply(&self) -> Supply {
+        let Window { tokens, left, .. } = self.window;
+        Supply { window: tokens, left, gathered: self.waiting_tokens }
     }
 
     /// The cursor of the next token, as of the last [`peek`](Self::peek).
@@ -374,6 +398,7 @@ impl DocumentQueue {
         let ends_window = |block: &Block| !self.has_windows() || !matches!(block.end, BlockEnd::More);
         let Some(last) = self.waiting.iter().position(ends_window) else { return false };
         let mut blocks: Vec<Block> = self.waiting.drain(..=last).collect();
+        self.waiting_tokens -= blocks.iter().map(tokens_of).sum::<usize>();
         let end = blocks.last_mut().map(|block| std::mem::take(&mut block.end)).unwrap_or_default();
         if let (true, BlockEnd::Failed(failure)) = (self.has_windows(), &end) {
             // A window that lacks a document has no defined order: the run stops before it.

@@ -15,6 +15,9 @@ pub struct Window {
     /// In `best_fit` the full rows of a document are one part here, and delivered as several.
     parts: Vec<Part>,
     next: usize,
+    /// Tokens of all parts, and of those from there on.
+    pub tokens: usize,
+    pub left: usize,
     /// The most tokens that a part has when it is delivered.
     longest: usize,
     /// Number of all its documents.
@@ -83,7 +86,20 @@ impl Window {
             let in_rows = |share| placed(share, &blocks, spec);
             parts = parts.chunks(window).flat_map(in_rows).collect();
         }
-        Self { blocks, parts, next: 0, longest, documents, has_tokens, hash, without_tokens, end }
+        let tokens = parts.iter().map(|part| part.to - part.from).sum();
+        Self {
+            blocks,
+            parts,
+            next: 0,
+            tokens,
+            left: tokens,
+            longest,
+            documents,
+            has_tokens,
+            hash,
+            without_tokens,
+            end,
+        }
     }
 
     /// What is delivered next.
@@ -115,6 +131,7 @@ impl Window {
     /// Moves past the current part.
     pub fn advance(&mut self) {
         let (Some(delivered), Some(part)) = (self.part(), self.parts.get_mut(self.next)) else { return };
+        self.left -= delivered.to - delivered.from;
         if delivered.to < part.to {
             part.from = delivered.to;
         } else {

@@ -10,11 +10,9 @@
 
 use std::sync::PoisonError;
 
-use super::schedule::{Feed, Job, Schedule};
+use super::schedule::{Feed, Job, Packed, Schedule};
 use crate::error::Error;
 use crate::lane::block::SampleBlock;
-use crate::pack::Pause;
-use crate::pack::pixels::PixelTask;
 use crate::sync::{Condvar, Mutex, MutexGuard};
 
 /// The workers' shared list of work.
@@ -117,9 +115,9 @@ impl JobQueue {
         self.lock().schedule.block_encoded(feed, number, block);
     }
 
-    /// `lane` was packed up to `step`, of which some pixels are to be written, by a worker that then takes work again.
-    pub fn lane_packed(&self, lane: usize, pause: Pause, step: u64, pixels: Vec<PixelTask>) {
-        self.lock().schedule.lane_packed(lane, pause, step, pixels);
+    /// A lane was packed, by a worker that then takes work again.
+    pub fn lane_packed(&self, lane: usize, packed: Packed) {
+        self.lock().schedule.lane_packed(lane, packed);
     }
 
     /// Some pixels of a lane's step were written, by a worker that then takes work again.

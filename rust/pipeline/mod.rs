@@ -6,6 +6,8 @@ pub mod encode_block;
 pub mod fair_mutex;
 mod job_queue;
 mod schedule;
+#[cfg(test)]
+mod simulation;
 mod undelivered;
 mod workers;
 

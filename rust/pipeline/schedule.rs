@@ -4,14 +4,21 @@
 //! sources, and encodes it while others read and encode the blocks after it. *Pack*: one worker at a time takes encoded
 //! blocks in reading order and writes rows. *Decode*: any number of workers write the pixels of the images in a step's rows,
 //! while the lane's packing waits. The lane that is furthest behind goes first, so that the next batch is full
-//! before any other. A source is read from when a lane first needs it: one whose weight is 0 costs nothing.
+//! before any other; of reading, the one that has tokens for the fewest steps. A source is read from when a lane first
+//! needs it: one whose weight is 0 costs nothing.
+//!
+//! With windows, a lane gathers the next one while it delivers the one before. Otherwise all lanes would wait for each that
+//! has delivered its own: `simulation` shows it. A lane holds no more by that than a whole window, since what it gathers
+//! takes the place of what it has delivered.
 
 use std::collections::VecDeque;
 
+use crate::lane::admission::LARGEST_WINDOW_BYTES;
 use crate::lane::block::SampleBlock;
 use crate::lane::reader::largest_block_bytes;
 use crate::pack::Pause;
 use crate::pack::pixels::PixelTask;
+use crate::pack::queue::Supply;
 
 /// What a lane reads of one source.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -48,6 +55,19 @@ impl Job {
     }
 }
 
+/// How far a lane was packed.
+#[derive(Debug)]
+pub struct Packed {
+    /// Why it pauses.
+    pub pause: Pause,
+    /// The step that it writes next.
+    pub step: u64,
+    /// Pixels of that step that are to be written.
+    pub pixels: Vec<PixelTask>,
+    /// What it holds of each source.
+    pub supplies: Vec<Supply>,
+}
+
 /// The state of every lane, behind one lock, which is taken a few times per block.
 pub struct Schedule {
     lanes: Vec<LaneWork>,
@@ -56,6 +76,20 @@ pub struct Schedule {
     /// Blocks of a lane and source that may be read and not yet packed, and their bytes.
     read_ahead: usize,
     read_ahead_bytes: usize,
+    /// Steps that all lanes have packed, together.
+    steps: u64,
+    /// One for each source.
+    paces: Vec<Pace>,
+}
+
+/// How fast a source is used up, in all lanes.
+#[derive(Default, Clone)]
+struct Pace {
+    /// Bytes of text that were encoded, and tokens of them.
+    bytes: u64,
+    tokens: u64,
+    /// Tokens that were delivered.
+    delivered: u64,
 }
 
 struct LaneWork {
@@ -80,8 +114,14 @@ struct FeedWork {
     blocks: VecDeque<Ahead>,
     /// Bytes of their text.
     bytes: usize,
+    /// Of those that are encoded, tokens; of the others, bytes.
+    tokens: usize,
+    bytes_to_encode: usize,
     /// Number of the first of `blocks`.
     first: u64,
+    /// What its packing holds, and the tokens of its last window.
+    supply: Supply,
+    window: usize,
 }
 
 /// A block that was read ahead of the packing.
@@ -89,6 +129,17 @@ struct Ahead {
     bytes: usize,
     /// `None` while it is being encoded.
     block: Option<SampleBlock>,
+}
+
+/// How urgent work of a step is; of reading, with the blocks that were read ahead.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
+enum Urgency {
+    /// Packing, or decoding images for it.
+    Pack,
+    /// Reading that packing waits for.
+    ReadAwaited(usize),
+    /// Reading ahead.
+    Read(usize),
 }
 
 enum Kind {
@@ -116,7 +167,14 @@ impl Schedule {
         // Enough for two blocks per worker, however few lanes there are.
         let read_ahead = 1 + (2 * threads).div_ceil(lanes.len());
         let read_ahead_bytes = read_ahead * largest_block_bytes(sources);
-        Self { lanes, open_until, read_ahead, read_ahead_bytes }
+        Self {
+            lanes,
+            open_until,
+            read_ahead,
+            read_ahead_bytes,
+            steps: 0,
+            paces: vec![Pace::default(); sources],
+        }
     }
 
     /// Takes the most urgent work that can be done now.
@@ -151,14 +209,14 @@ impl Schedule {
     }
 
     fn pick(&self) -> Option<(usize, Kind)> {
-        let mut best: Option<((u64, usize), usize, Kind)> = None;
+        let mut best: Option<((u64, Urgency), usize, Kind)> = None;
         for (index, lane) in self.lanes.iter().enumerate() {
             let (urgency, kind) = if lane.can_pack(self.open_until) {
-                ((lane.step, 0), Kind::Pack)
+                ((lane.step, Urgency::Pack), Kind::Pack)
             } else if !lane.pixels.is_empty() {
-                ((lane.step, 0), Kind::Decode)
-            } else if let Some((blocks, source)) = self.next_to_read(lane) {
-                ((lane.step, 1 + blocks), Kind::ReadAndEncode(source))
+                ((lane.step, Urgency::Pack), Kind::Decode)
+            } else if let Some((urgency, source)) = self.next_to_read(lane) {
+                (urgency, Kind::ReadAndEncode(source))
             } else {
                 continue;
             };
@@ -169,15 +227,30 @@ impl Schedule {
         best.map(|(_, lane, kind)| (lane, kind))
     }
 
-    /// The source of which a lane reads next, and how urgent that is: the one that packing waits for, or else that of
-    /// which it has the fewest blocks.
-    fn next_to_read(&self, lane: &LaneWork) -> Option<(usize, usize)> {
+    /// The source of which a lane reads next, and how urgent that is: the one that packing waits for, or else that which it
+    /// uses up first.
+    fn next_to_read(&self, lane: &LaneWork) -> Option<((u64, Urgency), usize)> {
         let urgency = |(source, feed): (usize, &FeedWork)| {
-            let waits = lane.feeds.len() == 1 || lane.pause == Pause::Starved(source);
-            let can_read = feed.can_read(self.read_ahead, self.read_ahead_bytes);
-            can_read.then(|| (feed.blocks.len().max(usize::from(!waits)), source))
+            let held = feed.supply.left + feed.supply.gathered + feed.tokens_ahead(&self.paces[source]);
+            let blocks = feed.blocks.len();
+            let may_read_ahead = blocks < self.read_ahead && feed.bytes < self.read_ahead_bytes;
+            let may_gather = held < feed.window && feed.bytes < LARGEST_WINDOW_BYTES;
+            if !feed.can_read() || !(may_read_ahead || may_gather) {
+                return None;
+            }
+            let waits = lane.pause == Pause::Starved(source);
+            // What was gathered of a window is of no use before all of it is there.
+            let is_starved = waits && (blocks == 0 || feed.supply.gathered > 0);
+            let steps = if is_starved { 0 } else { self.steps_of(source, held).unwrap_or(blocks as u64) };
+            let urgency = if waits { Urgency::ReadAwaited(blocks) } else { Urgency::Read(blocks) };
+            Some(((lane.step + steps, urgency), source))
         };
         lane.feeds.iter().enumerate().filter_map(urgency).min()
+    }
+
+    /// For how many steps of a lane so many tokens of a source are enough.
+    fn steps_of(&self, source: usize, tokens: usize) -> Option<u64> {
+        (tokens as u64 * self.steps).checked_div(self.paces[source].delivered)
     }
 
     /// A block with `bytes` of text was read. Returns its number, for [`block_encoded`](Self::block_encoded).
@@ -186,22 +259,37 @@ impl Schedule {
         feed.reading = false;
         feed.read_all |= read_all;
         feed.bytes += bytes;
+        feed.bytes_to_encode += bytes;
         feed.blocks.push_back(Ahead { bytes, block: None });
         feed.first + feed.blocks.len() as u64 - 1
     }
 
     /// A block was encoded.
     pub fn block_encoded(&mut self, feed: Feed, number: u64, block: SampleBlock) {
-        let FeedWork { blocks, first, .. } = &mut self.lanes[feed.lane].feeds[feed.source];
+        let pace = &mut self.paces[feed.source];
+        let feed = &mut self.lanes[feed.lane].feeds[feed.source];
         // A lane that has stopped in the meantime has dropped its blocks.
-        if let Some(ahead) = number.checked_sub(*first).and_then(|index| blocks.get_mut(index as usize)) {
+        let index = number.checked_sub(feed.first);
+        if let Some(ahead) = index.and_then(|index| feed.blocks.get_mut(index as usize)) {
+            pace.bytes += ahead.bytes as u64;
+            pace.tokens += block.ids.len() as u64;
+            feed.bytes_to_encode -= ahead.bytes;
+            feed.tokens += block.ids.len();
             ahead.block = Some(block);
         }
     }
 
-    /// `lane` was packed up to `step`, of which some pixels are to be written.
-    pub fn lane_packed(&mut self, lane: usize, pause: Pause, step: u64, mut pixels: Vec<PixelTask>) {
+    /// A lane was packed.
+    pub fn lane_packed(&mut self, lane: usize, packed: Packed) {
+        let Packed { pause, step, mut pixels, supplies } = packed;
         let lane = &mut self.lanes[lane];
+        self.steps += step - lane.step;
+        for ((feed, pace), supply) in lane.feeds.iter_mut().zip(&mut self.paces).zip(supplies) {
+            let held = feed.supply.left + feed.supply.gathered;
+            pace.delivered += (held as u64).saturating_sub((supply.left + supply.gathered) as u64);
+            feed.supply = supply;
+            feed.window = if supply.window > 0 { supply.window } else { feed.window };
+        }
         lane.packing = false;
         lane.pause = pause;
         lane.step = step;
@@ -241,24 +329,31 @@ impl LaneWork {
 }
 
 impl FeedWork {
-    /// Bytes count as well as blocks, since a block's last document may be of any size. A source without a block may
-    /// always be read, or its lane would stall.
-    fn can_read(&self, blocks: usize, bytes: usize) -> bool {
-        self.is_needed && !self.reading && !self.read_all && self.blocks.len() < blocks && self.bytes < bytes
+    fn can_read(&self) -> bool {
+        self.is_needed && !self.reading && !self.read_all
+    }
+
+    /// Tokens of the blocks that were read ahead; of those that are being encoded, about.
+    fn tokens_ahead(&self, pace: &Pace) -> usize {
+        let encoding = (self.bytes_to_encode as u64 * pace.tokens).checked_div(pace.bytes);
+        self.tokens + encoding.unwrap_or(0) as usize
     }
 
     fn next_block(&mut self) -> Option<SampleBlock> {
         let Ahead { bytes, block } = self.blocks.pop_front()?;
+        let block = block?;
         self.first += 1;
         self.bytes -= bytes;
-        block
+        self.tokens -= block.ids.len();
+        self.supply.gathered += block.ids.len();
+        Some(block)
     }
 
     fn stop(&mut self) {
         self.read_all = true;
         self.first += self.blocks.len() as u64;
         self.blocks.clear();
-        self.bytes = 0;
+        (self.bytes, self.tokens, self.bytes_to_encode) = (0, 0, 0);
     }
 }
 
@@ -271,6 +366,10 @@ mod tests {
         Feed { lane, source: 0 }
     }
 
+    fn packed(pause: Pause, step: u64) -> Packed {
+        Packed { pause, step, pixels: Vec::new(), supplies: vec![Supply::default()] }
+    }
+
     #[test]
     fn stopped_lane_drops_blocks_that_are_being_encoded() {
         let mut schedule = Schedule::new([0].into_iter(), 1, 4, 2);
@@ -281,7 +380,7 @@ mod tests {
         assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { feed: Feed { lane: 0, .. } })));
         schedule.block_encoded(feed(0), first, SampleBlock::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-        schedule.lane_packed(0, Pause::Stopped, 1, Vec::new());
+        schedule.lane_packed(0, packed(Pause::Stopped, 1));
         schedule.block_encoded(feed(0), second, SampleBlock::default());
         let third = schedule.block_read(feed(0), 9, false);
         schedule.block_encoded(feed(0), third, SampleBlock::default());
@@ -331,7 +430,7 @@ mod tests {
             assert!(schedule.take().is_none());
             schedule.block_encoded(feed(0), number, SampleBlock::default());
             assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some(_) })));
-            schedule.lane_packed(0, Pause::Starved(0), 0, Vec::new());
+            schedule.lane_packed(0, packed(Pause::Starved(0), 0));
         }
     }
 
@@ -343,14 +442,14 @@ mod tests {
             _ => None,
         };
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: None })));
-        schedule.lane_packed(0, Pause::Starved(2), 0, Vec::new());
+        schedule.lane_packed(0, packed(Pause::Starved(2), 0));
         assert_eq!(source(schedule.take()), Some(2));
         assert!(schedule.take().is_none());
         let feed = Feed { lane: 0, source: 2 };
         let number = schedule.block_read(feed, 9, false);
         schedule.block_encoded(feed, number, SampleBlock::default());
         assert!(matches!(schedule.take(), Some(Job::Pack { lane: 0, block: Some((2, _)) })));
-        schedule.lane_packed(0, Pause::Starved(0), 0, Vec::new());
+        schedule.lane_packed(0, packed(Pause::Starved(0), 0));
         assert_eq!([source(schedule.take()), source(schedule.take())], [Some(0), Some(2)]);
         assert!(schedule.take().is_none());
     }

@@ -7,7 +7,7 @@ use std::time::{Duration, Instant};
 
 use super::decode_images::ImageDecoder;
 use super::job_queue::JobQueue;
-use super::schedule::{Feed, Job, Schedule};
+use super::schedule::{Feed, Job, Packed, Schedule};
 use crate::batch::ring::LaneWriter;
 use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
@@ -17,7 +17,7 @@ use crate::lane::cursor::Cursor;
 use crate::lane::id_buffer::IdPool;
 use crate::lane::reader::LaneReader;
 use crate::pack::pixels::{PixelTask, Undecodable};
-use crate::pack::queue::DocumentQueue;
+use crate::pack::queue::{DocumentQueue, Supply};
 use crate::pack::report::Report;
 use crate::pack::{Packer, Pause};
 use crate::pipeline::encode_block::BlockEncoder;
@@ -290,10 +290,18 @@ impl Shared {
                 }
             }
         });
-        let step = packer.step();
-        let pixels = if pause == Pause::Pixels { packer.lend_pixels() } else { Vec::new() };
+        let supply = |(queue, admission): (&DocumentQueue, &Admission)| {
+            let own = queue.supply();
+            Supply { gathered: own.gathered + admission.held(), ..own }
+        };
+        let packed = Packed {
+            pause,
+            step: packer.step(),
+            pixels: if pause == Pause::Pixels { packer.lend_pixels() } else { Vec::new() },
+            supplies: documents.iter().zip(&*admissions).map(supply).collect(),
+        };
         drop(packing);
-        self.jobs.lane_packed(lane, pause, step, pixels);
+        self.jobs.lane_packed(lane, packed);
     }
 
     /// Writes some pixels of a lane's step.

@@ -69,7 +69,7 @@ impl Workers {
         let pause = if state.rows > 0 { Pause::NoRoom } else { Pause::Starved(0) };
         let step = state.writer.step();
         drop(state);
-        self.jobs.lane_packed(lane, pause, step, Vec::new());
+        self.jobs.lane_packed(lane, Packed { pause, step, pixels: Vec::new(), supplies: Vec::new() });
     }
 }
 
