@@ -33,7 +33,7 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 
 .PHONY: help
 help: ## List these commands
-	@echo "gristmill: gzipped JSONL shards in, packed batches of token ids out"
+	@echo "gristmill turns raw training data into the batches that language models are trained on"
 	@echo
 	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
 

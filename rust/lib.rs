@@ -1,4 +1,4 @@
-//! gristmill's core: gzipped JSONL shards in, packed rows of token ids out.
+//! The core of gristmill, which turns raw training data into the batches that language models are trained on.
 //!
 //! Data flows through `store` (bytes by name), `codec` (inflate), `format` (find records, extract the text), the
 //! crate `gristmill_encoder` (text to ids), `lane` (the order of documents), `pack` (ids to rows of a `batch`) and

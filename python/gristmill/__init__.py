@@ -1,4 +1,4 @@
-"""gristmill grinds JSONL and Parquet shards into packed token sequences for Grain and JAX.
+"""gristmill turns raw training data into the batches that language models are trained on.
 
 A Rust core inflates the shards, tokenizes with exactly the ids of Hugging Face `tokenizers`, and fills a
 ring of packed batches; `PackedDataset` is the Grain dataset that hands them out.

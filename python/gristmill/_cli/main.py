@@ -78,7 +78,7 @@ def _describe_build() -> str:
 @click.group(context_settings={"help_option_names": ["-h", "--help"], "max_content_width": 100})
 @click.version_option(__version__, prog_name="gristmill", message=_describe_build())
 def cli() -> None:
-    """Grinds gzipped JSONL shards into packed token sequences for Grain and JAX.
+    """Turns raw training data into the batches that language models are trained on.
 
     \b
     Tab completion, for bash (likewise zsh and fish):

@@ -117,6 +117,26 @@ def test_every_page_is_in_the_site():
     assert listed == {str(page.relative_to(ROOT / "docs")) for page in (ROOT / "docs").rglob("*.md")}
 
 
+def test_landing_page_lists_the_site_in_its_order():
+    nav = (ROOT / "mkdocs.yml").read_text().partition("\nnav:\n")[2]
+    expected = re.findall(
+        r"^ +- (.*?):(?: ([\w/-]+\.md))?$", re.sub(r"^ {10}.*\n", "", nav, flags=re.MULTILINE), re.MULTILINE
+    )
+    expected = [(name, "decisions/index.md" if name == "Decisions" else page) for name, page in expected[1:]]
+    text = (ROOT / "docs/index.md").read_text().partition("\n## Promises")[0]
+    found = re.findall(r"^(?:## (.*)|- \[(.*?)\]\((.*?)\).*)$", text, re.MULTILINE)
+    assert [(heading or name, page) for heading, name, page in found] == expected
+    assert len(expected) > 40
+
+
+def test_one_sentence_says_everywhere_what_gristmill_is():
+    places = ["README.md", "docs/index.md", "mkdocs.yml", "pyproject.toml", "Cargo.toml", "Makefile", "rust/lib.rs"]
+    places += ["python/gristmill/__init__.py", "python/gristmill/_cli/main.py"]
+    for place in places:
+        text = (ROOT / place).read_text().lower()
+        assert "turns raw training data into the batches that language models are trained on" in text, place
+
+
 def test_decisions_are_listed_and_complete():
     folder = ROOT / "docs" / "decisions"
     listed = re.findall(r"^## \[.*\]\((.*)\)|^- (.*)$", (folder / "index.md").read_text(), re.MULTILINE)
