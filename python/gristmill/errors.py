@@ -7,12 +7,24 @@ class GristmillError(Exception):
     """Base of all of gristmill's exceptions."""
 
 
-class ArgumentError(GristmillError, ValueError):
-    """An argument's value is not allowed."""
+class _AboutArgumentError(GristmillError):
+    """An error about an argument.
+
+    Attributes:
+      argument: its name; None where it is about several, or about none alone.
+    """
+
+    def __init__(self, *args: object, argument: str | None = None) -> None:
+        super().__init__(*args)
+        self.argument = argument
 
 
-class ArgumentTypeError(GristmillError, TypeError):
-    """An argument is of the wrong type."""
+class ArgumentError(_AboutArgumentError, ValueError):
+    """An argument's value is not allowed. Its attribute `argument` is the name, None where it is about several."""
+
+
+class ArgumentTypeError(_AboutArgumentError, TypeError):
+    """An argument is of the wrong type. Its attribute `argument` is the name."""
 
 
 class TokenizerError(GristmillError, ValueError):

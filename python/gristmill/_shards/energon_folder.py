@@ -71,7 +71,9 @@ class EnergonFolder:
         parts, excludes = energon_files.read_splits(self._meta, split_config)
         self._config = energon_files.read_dataset(self._meta, dataset_config)
         if split not in parts:
-            raise ArgumentError(f"split={split!r}: expected one of {', '.join(map(repr, parts)) or 'none'}")
+            raise ArgumentError(
+                f"split={split!r}: expected one of {', '.join(map(repr, parts)) or 'none'}", argument="split"
+            )
         excluded = {*excludes}
         self._shards = [name for name in parts[split] if name not in excluded]
         if twice := [name for name, times in Counter(self._shards).items() if times > 1]:
@@ -80,7 +82,7 @@ class EnergonFolder:
         self._excluded = sorted(excluded - shards)
         kept = dict(self._kept(subset))
         if not kept:
-            raise ArgumentError(f"split={split!r}: expected samples in it, found none")
+            raise ArgumentError(f"split={split!r}: expected samples in it, found none", argument="split")
         self.manifest = Manifest.find([str(Path(self.path) / name) for name in kept])
         self._check_counts(kept)
         self._left_out = self._rows_left_out(kept)

@@ -14,7 +14,9 @@ from gristmill.errors import ArgumentError, ArgumentTypeError
 
 def wrong_type(name: str, value: object, expected: str, hint: str = "") -> ArgumentTypeError:
     """The error for a value of a type that `name` does not take."""
-    return ArgumentTypeError(f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}{hint}")
+    return ArgumentTypeError(
+        f"{name}={shortened(value)}: expected {expected}, got {type(value).__name__}{hint}", argument=name
+    )
 
 
 def integer(name: str, value: Any, least: int, most: int, others: str = "") -> int:
@@ -27,7 +29,7 @@ def integer(name: str, value: Any, least: int, most: int, others: str = "") -> i
     if number is None:
         raise wrong_type(name, value, expected)
     if not least <= number <= most:
-        raise ArgumentError(f"{name}={shortened(number)}: expected {expected}")
+        raise ArgumentError(f"{name}={shortened(number)}: expected {expected}", argument=name)
     return number
 
 
@@ -58,7 +60,7 @@ def fraction(name: str, value: Any) -> float:
     if not is_number:
         raise wrong_type(name, value, "a number from 0 to 1")
     if not 0 <= value <= 1:
-        raise ArgumentError(f"{name}={shortened(value)}: expected a number from 0 to 1")
+        raise ArgumentError(f"{name}={shortened(value)}: expected a number from 0 to 1", argument=name)
     return float(value)
 
 
@@ -66,14 +68,16 @@ def choice(name: str, value: Any, allowed: Sequence[str]) -> str:
     """One of some words."""
     # An array would compare item by item.
     if not isinstance(value, str) or value not in allowed:
-        raise ArgumentError(f"{name}={shortened(value)}: expected one of {', '.join(map(repr, allowed))}")
+        raise ArgumentError(
+            f"{name}={shortened(value)}: expected one of {', '.join(map(repr, allowed))}", argument=name
+        )
     return str(value)
 
 
 def text(name: str, value: Any) -> str:
     """A string that is not empty."""
     if isinstance(value, str) and not value:
-        raise ArgumentError(f"{name}='': expected a non-empty string")
+        raise ArgumentError(f"{name}='': expected a non-empty string", argument=name)
     return valid_text(name, value)
 
 
@@ -86,7 +90,8 @@ def valid_text(name: str, value: Any, expected: str = "a string") -> str:
     except UnicodeEncodeError as error:
         raise ArgumentError(
             f"{name}={shortened(value)}: expected a string without lone surrogates, found {value[error.start]!r} at "
-            f"character {error.start}"
+            f"character {error.start}",
+            argument=name,
         ) from None
     return value
 
@@ -106,7 +111,8 @@ def assert_encodable(name: str, value: Any) -> None:
     except UnicodeDecodeError as error:
         raise ArgumentError(
             f"{name}={shortened(value)}: expected UTF-8, found {value[error.start]:#04x} at byte {error.start}: "
-            f"{error.reason}"
+            f"{error.reason}",
+            argument=name,
         ) from None
 
 
@@ -118,5 +124,5 @@ def path(name: str, value: Any) -> str:
     if not isinstance(found, str):
         raise wrong_type(name, value, "a path of text")
     if not found or "\0" in found:
-        raise ArgumentError(f"{name}={shortened(found)}: expected a non-empty path without NUL")
+        raise ArgumentError(f"{name}={shortened(found)}: expected a non-empty path without NUL", argument=name)
     return found

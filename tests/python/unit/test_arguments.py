@@ -3,6 +3,7 @@
 import dataclasses
 import inspect
 import logging
+import pickle
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -163,3 +164,14 @@ def test_arguments_without_effect_are_warned_of(shards, encoder, caplog, given, 
     messages = [record.getMessage() for record in caplog.records]
     assert len(messages) == len(said)
     assert all(text in message for text, message in zip(said, messages, strict=True))
+
+
+@pytest.mark.parametrize(
+    ("arguments", "named"), [({"batch_size": 0}, "batch_size"), ({"lanes": "4"}, "lanes"), ({"layout": "x"}, "layout")]
+)
+def test_error_says_which_argument_it_is_about(tokenizer_file, shard_folder, arguments, named):
+    with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError)) as raised:
+        gm.PackedDataset(f"{shard_folder}/*/*.gz", tokenizer=tokenizer_file, **arguments)
+    again = pickle.loads(pickle.dumps(raised.value))
+    assert (again.argument, str(again)) == (named, str(raised.value))
+    assert gm.ArgumentError("a").argument is None
