@@ -269,6 +269,8 @@ bench-encoder: $(VENV)/.ready-demo ## The encoder side by side with its peers: f
 .PHONY: wheel
 wheel: $(VENV)/.ready-wheel-tools ## Build a portable wheel into dist/, check it, and try it in a fresh environment
 	$(call say,Wheel $(WHEEL_LEVEL))
+	@test "$$(uname -m)" != x86_64 || command -v nasm >/dev/null || { echo "no nasm: JPEG would be decoded at half the \
+		speed: apt-get install nasm"; exit 1; }
 	rm -rf dist/*.whl target/wheel-check
 	$(WHEEL_ENV) GRISTMILL_COMMIT="$(COMMIT)" PATH="$(abspath $(BIN)):$$PATH" \
 		$(MATURIN) build --release --locked $(WHEEL_OPTIONS) --out dist

@@ -87,6 +87,12 @@ static int decode(struct decoder *decoder, struct request *request) {
 }
 
 int gristmill_jpeg_decode(struct request *request);
+int gristmill_jpeg_has_vector_code(void);
+
+/* Inside libjpeg-turbo: whether this build, on this processor, has vector code for the inverse transform. */
+int jsimd_can_idct_islow(void);
+
+int gristmill_jpeg_has_vector_code(void) { return jsimd_can_idct_islow(); }
 
 int gristmill_jpeg_decode(struct request *request) {
   struct decoder decoder = {0};

@@ -168,6 +168,12 @@ struct Request {
     message: [c_char; MESSAGE],
 }
 
+/// Whether JPEG is decoded by vector code. On x86-64 it is only if NASM was on the path of the build.
+pub fn has_vector_code() -> bool {
+    gristmill_jpeg_has_vector_code() != 0
+}
+
 unsafe extern "C" {
     fn gristmill_jpeg_decode(request: *mut Request) -> c_int;
+    safe fn gristmill_jpeg_has_vector_code() -> c_int;
 }

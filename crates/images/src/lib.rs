@@ -8,6 +8,7 @@ mod png;
 mod resize;
 mod webp;
 
+pub use jpeg::has_vector_code as jpeg_has_vector_code;
 pub use kind::kind;
 pub use model::{
     ImageModel, ImagePlan, LONGEST_SIDE, Markup, ModelError, NAMES as MODEL_NAMES, Patches, Settings, Shape,

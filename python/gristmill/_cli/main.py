@@ -23,6 +23,7 @@ from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
 from gristmill._cli.view import view
 from gristmill._core import __version__, build_info
+from gristmill._images.decoding import SLOW_JPEG
 from gristmill._util.output import INTERRUPTED, repeating_lost_interrupts
 from gristmill.errors import GristmillError
 
@@ -68,9 +69,10 @@ def _describe_build() -> str:
     info = build_info()
     commit = f"commit {info['commit']}" if info["commit"] else "commit unknown"
     built = "" if info["optimised"] else ", not optimised"
+    jpeg = "" if info.get("jpeg_vector_code") else f", JPEG is decoded {SLOW_JPEG}"
     return (
         f"%(prog)s %(version)s ({commit}{built})\n"
-        f"{info['system']}, hot loops use {info['instructions']}\n"
+        f"{info['system']}, hot loops use {info['instructions']}{jpeg}\n"
         f"ids of the tokenizers crate {info['tokenizers_crate']}, Python {platform.python_version()}"
     )
 

@@ -8,6 +8,9 @@ import numpy.typing as npt
 from gristmill import _core
 from gristmill._util import checks
 
+# Of a build without NASM, for people.
+SLOW_JPEG = "without vector code, at half the speed: build with nasm on the path"
+
 
 def image_size(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """Width and height of an image, from its headers: no pixels are decoded.

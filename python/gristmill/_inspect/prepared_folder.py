@@ -3,7 +3,8 @@
 from pathlib import Path
 from typing import Any
 
-from gristmill._core import Records
+from gristmill._core import Records, build_info
+from gristmill._images.decoding import SLOW_JPEG
 from gristmill._sample.image_fields import guess
 from gristmill._sample.samples import Chat
 from gristmill._shards.energon_folder import EnergonFolder, splits_of
@@ -32,7 +33,7 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
         try:
             folder = EnergonFolder(path, split=name)
         except ArgumentError as error:
-            if "found none" not in str(error):
+            if error.argument != "split":
                 raise
             splits[name] = None
             continue
@@ -75,6 +76,8 @@ def describe(found: dict[str, Any]) -> str:
         return described
     parts = ", ".join(f"{key} ({kind})" for key, kind in found["parts"].items())
     described += f"\n\nThe first of {counted(_samples(found), 'sample')} has {parts}."
+    if not build_info().get("jpeg_vector_code"):
+        described += f"\nJPEG is decoded {SLOW_JPEG}."
     split = next(name for name, counts in found["splits"].items() if counts)
     folder = f"gm.EnergonFolder({shortened(found['path'])}, split={split!r})"
     if found["fields"]:

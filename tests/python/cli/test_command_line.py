@@ -81,6 +81,7 @@ def test_version_prints_build_info(capsys):
     assert info["instructions"] in out
     assert f"tokenizers crate {info['tokenizers_crate']}" in out
     assert info["system"].split()[0] == sys.platform
+    assert ("JPEG is decoded without vector code" in out) != info["jpeg_vector_code"]
 
 
 def test_startup_does_not_import_heavy_packages():
