@@ -29,13 +29,46 @@ pub struct Spellings {
     bytes: Vec<u8>,
     /// For each id the end of its bytes, and whether it is an added token.
     tokens: Vec<(u32, bool)>,
+    /// For each id its bytes again, if they are few: `bytes` is too large for the processor's cache.
+    short: Vec<Short>,
+}
+
+/// The bytes of a short token in one number: its length, whether it is an added one, and then up to six bytes.
+#[derive(Clone, Copy)]
+struct Short(u64);
+
+impl Short {
+    const LONGEST: usize = 6;
+
+    /// Of a longer token a length that no other has.
+    fn new(bytes: &[u8], is_added: bool) -> Self {
+        let mut number = [0xFF, u8::from(is_added), 0, 0, 0, 0, 0, 0];
+        if bytes.len() <= Self::LONGEST {
+            number[0] = bytes.len() as u8;
+            number[2..2 + bytes.len()].copy_from_slice(bytes);
+        }
+        Self(u64::from_le_bytes(number))
+    }
+
+    fn is_added(self) -> bool {
+        self.0 >> 8 & 1 != 0
+    }
+
+    /// The rest of a text that begins with these bytes. None also where that is not found out quickly.
+    fn strip_from(self, text: &[u8]) -> Option<&[u8]> {
+        let length = (self.0 & 0xFF) as usize;
+        let first = u64::from_le_bytes(*text.first_chunk()?);
+        let differs = (first ^ self.0 >> 16) << (8 * (8 - length.clamp(1, 8)));
+        (length <= Self::LONGEST && (differs == 0 || length == 0)).then(|| &text[length..])
+    }
 }
 
 impl Spellings {
     /// Of tokens in the order of their ids: the spelling in tokenizer.json, and whether it is an added token.
     pub fn new(spelling: Spelling, tokens: impl Iterator<Item = (String, bool)>) -> Self {
-        let mut spellings = Self { bytes: Vec::new(), tokens: Vec::new() };
+        let mut spellings = Self { bytes: Vec::new(), tokens: Vec::new(), short: Vec::new() };
         for (token, is_added) in tokens {
+            let start = spellings.bytes.len();
             match spelling {
                 _ if is_added => spellings.bytes.extend_from_slice(token.as_bytes()),
                 Spelling::Bytes => spellings.bytes.extend(byte_alphabet::bytes(&token).unwrap_or_default()),
@@ -46,6 +79,7 @@ impl Spellings {
                 },
             }
             spellings.tokens.push((spellings.bytes.len() as u32, is_added));
+            spellings.short.push(Short::new(&spellings.bytes[start..], is_added));
         }
         spellings
     }
@@ -63,8 +97,13 @@ impl Spellings {
         // At the start of a text, and behind an added token, a space may be prepended.
         let mut may_have_prefix = true;
         for &id in ids {
-            let (bytes, is_added) = self.get(id)?;
             starts.push(text.len() - rest.len());
+            let short = self.short.get(id as usize)?;
+            if let Some(after) = short.strip_from(rest) {
+                (rest, may_have_prefix) = (after, short.is_added());
+                continue;
+            }
+            let (bytes, is_added) = self.get(id)?;
             let without_prefix = bytes.strip_prefix(b" ").filter(|_| may_have_prefix);
             rest = rest.strip_prefix(bytes).or_else(|| rest.strip_prefix(without_prefix?))?;
             may_have_prefix = is_added;
@@ -102,6 +141,26 @@ mod tests {
         assert_eq!(known.starts("a<s>a aï", &[1, 0, 1, 1, 3, 4]), Some(vec![0, 1, 4, 5, 7, 8]));
         // A space of the text after a prepended one.
         assert_eq!(known.starts(" a", &[2, 1]), None);
+    }
+
+    #[test]
+    fn tokens_of_all_lengths_at_any_distance_from_the_end() {
+        let tokens: Vec<String> = (0..12).map(|length| "abcdefghijkl"[..length].to_owned()).collect();
+        let known = spellings(
+            Spelling::Characters,
+            &tokens.iter().map(|token| (&**token, false)).collect::<Vec<_>>(),
+        );
+        for first in 0..12 {
+            for second in 0..12 {
+                let text = tokens[first].clone() + &tokens[second];
+                let expected = vec![0, first];
+                assert_eq!(known.starts(&text, &[first as u32, second as u32]), Some(expected), "{text}");
+                if second > 0 {
+                    let other = text[..text.len() - 1].to_owned() + "x";
+                    assert_eq!(known.starts(&other, &[first as u32, second as u32]), None, "{other}");
+                }
+            }
+        }
     }
 
     #[test]
