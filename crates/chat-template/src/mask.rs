@@ -165,11 +165,15 @@ pub(crate) struct Message<'a> {
     trained: bool,
     /// It has content that is more than white space, or tool calls.
     speaks: bool,
+    /// It has tool calls.
+    calls: bool,
 }
 
 impl<'a> Message<'a> {
     fn of((index, value): (usize, &Val<'a>)) -> Result<Self> {
-        let Val::Dict(dict) = value else { return Ok(Self { role: "", trained: true, speaks: false }) };
+        let Val::Dict(dict) = value else {
+            return Ok(Self { role: "", trained: true, speaks: false, calls: false });
+        };
         let field =
             |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
         let mut trained = true;
@@ -184,10 +188,12 @@ impl<'a> Message<'a> {
                 )
             })?;
         }
+        let calls = field("tool_calls").is_some_and(is_said);
         Ok(Self {
             role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
             trained,
-            speaks: field("content").is_some_and(is_said) || field("tool_calls").is_some_and(is_said),
+            speaks: field("content").is_some_and(is_said) || calls,
+            calls,
         })
     }
 }
@@ -199,6 +205,35 @@ fn is_on(flag: Option<Val<'_>>) -> Option<bool> {
         Some(Val::Bool(false, _) | Val::Int(0, _) | Val::Float(0.0, _)) => Some(false),
         Some(_) => None,
     }
+}
+
+/// Keys by which other programs say whether a message is trained on, and which value says so.
+const FLAGS: [(&str, bool); 4] =
+    [("loss", true), ("loss_mask", true), ("trainable", true), ("masked", false)];
+
+/// Checks that a message's flags of other programs, which are not followed, say what is done. `None`: whether it is trained
+/// on was chosen for all messages, so that only the opposite of what is done for one counts.
+fn check_flags(index: usize, value: &Val<'_>, is_trained: bool, is_default: bool) -> Result<()> {
+    let Val::Dict(dict) = value else { return Ok(()) };
+    for (key, value) in dict.entries {
+        let Some((name, meaning)) = FLAGS.iter().find(|(name, _)| key.is_text(name)) else { continue };
+        if matches!(value, Val::None(_)) {
+            continue;
+        }
+        let says = is_on(Some(*value)).map(|is_on| is_on == *meaning);
+        if says == Some(is_trained) || says == Some(true) && !is_default {
+            continue;
+        }
+        return Err(Error::new(
+            ErrorKind::Input,
+            format!(
+                "messages[{index}]: expected whether it is trained on under its key \"train\", found {name:?}, which is not \
+                 followed, and {}; rename the key, or leave it out",
+                if is_trained { "the message is trained on" } else { "the message is not" }
+            ),
+        ));
+    }
+    Ok(())
 }
 
 /// Whether a field says anything.
@@ -432,7 +467,25 @@ impl<'a, 'r> Finder<'a, 'r> {
         trained && role == ASSISTANT && own.iter().map(|(bytes, _)| bytes).chain(owned).any(is_in)
     }
 
+    /// Checks that no message has another program's flag that is passed over.
+    fn check_flags(&self) -> Result<()> {
+        let last = self.messages.iter().rposition(|message| message.role == ASSISTANT);
+        for (index, (Message { role, trained, .. }, value)) in
+            self.messages.iter().zip(self.session.messages).enumerate()
+        {
+            let is_wanted = match &self.training.on {
+                TrainOn::All => true,
+                TrainOn::Assistant | TrainOn::Template => *role == ASSISTANT,
+                TrainOn::Last => Some(index) == last,
+                TrainOn::Roles(roles) => roles.iter().any(|other| other == role),
+            };
+            check_flags(index, value, *trained && is_wanted, self.training.on == TrainOn::Assistant)?;
+        }
+        Ok(())
+    }
+
     fn ranges(&mut self) -> Result<Vec<Range<usize>>> {
+        self.check_flags()?;
         let ranges = match &self.training.on {
             TrainOn::All => std::iter::once(0..self.text().len()).collect(),
             TrainOn::Template => self.generation_ranges()?,
@@ -517,9 +570,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         let describe =
             |error: Error| Error::new(error.kind(), format!("messages[{message}]: {}", error.message()));
         if self.messages[message].role == ASSISTANT {
-            if region.own.is_empty() && self.messages[message].speaks {
-                return Ok(()); // The template leaves out its words: it would train an empty answer.
-            }
+            self.check_written(message, &region)?;
             let Start { at, parted } = self.start(message, &region).map_err(describe)?;
             let end = self.end_token(message, at, &region).map_err(describe)?;
             self.derived.push(message);
@@ -529,8 +580,10 @@ impl<'a, 'r> Finder<'a, 'r> {
             for (begin, end) in self.turns(at, end, &region).map_err(describe)? {
                 self.check_words(message, begin..end.end).map_err(describe)?;
                 self.check_header(begin, &region).map_err(describe)?;
-                let start =
-                    if parted { self.opening(message, begin, &end).map_err(describe)? } else { begin };
+                let start = match &parted {
+                    Some(prompt) => self.opening(message, begin, &end, prompt).map_err(describe)?,
+                    None => begin,
+                };
                 self.add_parts(message, start, end, &region, ranges).map_err(describe)?;
             }
         } else if let Some((first, _)) = region.own.first() {
@@ -569,6 +622,31 @@ impl<'a, 'r> Finder<'a, 'r> {
             turns.retain(|(start, end)| *start < end.start); // An empty turn beside a full one: nobody generates it.
         }
         Ok(turns)
+    }
+
+    /// Checks that the template, which writes the message, writes what it says: else an empty answer would be trained, or one
+    /// that ends where its calls should be.
+    fn check_written(&mut self, message: usize, region: &Region) -> Result<()> {
+        let Message { speaks, calls, .. } = self.messages[message];
+        let has_calls = || region.own.iter().any(|(_, part)| *part == Part::ToolCalls);
+        let found = if region.own.is_empty() && speaks {
+            "nothing that it says"
+        } else if calls && !has_calls() && self.is_same_without_calls(message)? {
+            "none of its tool calls"
+        } else {
+            return Ok(());
+        };
+        Err(mask_error(format!(
+            "messages[{message}]: expected its words in the text, found that the template writes {found}: give a template that \
+             takes such messages, or write its content as a string"
+        )))
+    }
+
+    /// Whether the conversation is the same without the tool calls of a message.
+    fn is_same_without_calls(&mut self, message: usize) -> Result<bool> {
+        let messages = self.session.without(message, &["tool_calls"])?;
+        let same = self.render_messages(messages, self.session.add_generation_prompt)?;
+        Ok(same.is_some_and(|same| same.text == self.text()))
     }
 
     /// Checks that no role is in front of the words that are trained on.
@@ -870,15 +948,14 @@ impl<'a, 'r> Finder<'a, 'r> {
 /// Where what the model generates begins.
 struct Start {
     at: usize,
-    /// The message goes on unlike the prompt from there: the model would not generate what the template writes before its
-    /// words.
-    parted: bool,
+    /// The generation prompt, if the message goes on unlike it from there.
+    parted: Option<String>,
 }
 
 impl Start {
     /// The end of the whole prompt.
     fn behind(at: usize) -> Self {
-        Self { at, parted: false }
+        Self { at, parted: None }
     }
 }
 
@@ -950,7 +1027,7 @@ fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> Option<Star
     // A token in the rest of both: they differ in white space only, and the prompt goes on in the message.
     let prompt_rest: Vec<&str> = prompt.tokens_in(common..prompt.text.len()).collect();
     let differ = message.tokens_in(common..words).all(|token| !prompt_rest.contains(&token));
-    differ.then_some(Start { at: common, parted: true })
+    differ.then(|| Start { at: common, parted: Some(prompt.text.to_owned()) })
 }
 
 /// Where a rendering with a generation prompt parts from one without: where the other one ends, or else the end of the

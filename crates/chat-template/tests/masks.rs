@@ -6,7 +6,15 @@ use gristmill_chat_template::{
 
 const SPECIAL: [&str; 8] =
     ["<|im_start|>", "<|im_end|>", "<|start|>", "<|end|>", "<|call|>", "<|return|>", "<A>", "</s>"];
-const OTHERS: [&str; 4] = ["<think>", "</think>", "<tool_call>", "</tool_call>"];
+const OTHERS: [&str; 7] = [
+    "<think>",
+    "</think>",
+    "<tool_call>",
+    "</tool_call>",
+    "<|START_TEXT|>",
+    "<|START_THINKING|>",
+    "<|END_THINKING|>",
+];
 
 const TURNS: &str = r#"[{"role": "system", "content": "S"}, {"role": "user", "content": "U1"},
     {"role": "assistant", "content": "A1"}, {"role": "user", "content": "U2"}, {"role": "assistant", "content": "A2"}]"#;
@@ -297,6 +305,19 @@ fn what_the_model_would_not_generate_behind_the_prompt_is_not_trained() {
     assert_eq!(unlike_the_prompt("</think>", "<think>").unwrap(), "U<A></think>[[A</s>]]");
     assert_eq!(unlike_the_prompt("</plain>", "<plain>").unwrap(), "U<A></plain>[[A</s>]]", "no tokens");
     assert_eq!(unlike_the_prompt("<think>", "<think>").unwrap(), "U<A><think>[[A</s>]]", "all of the prompt");
+    let ended = unlike_the_prompt("<|END_THINKING|>", "<|START_THINKING|>");
+    assert_eq!(ended.unwrap(), "U<A><|END_THINKING|>[[A</s>]]");
+}
+
+#[test]
+fn what_opens_an_answer_and_no_prompt_writes_is_trained() {
+    for (before, prompt, expected) in [
+        ("<|START_TEXT|>", "<|START_THINKING|>", "U<A>[[<|START_TEXT|>A</s>]]"),
+        ("<|START_TEXT|>", "<|START_THINKING|><|END_THINKING|>", "U<A>[[<|START_TEXT|>A</s>]]"),
+        ("</think><answer>", "<think>", "U<A></think>[[<answer>A</s>]]"),
+    ] {
+        assert_eq!(unlike_the_prompt(before, prompt).unwrap(), expected, "{before}, {prompt}");
+    }
 }
 
 /// A template whose prompt begins a reasoning, which history has only where there is one.
@@ -337,18 +358,57 @@ fn prompt_of_other_white_space_is_an_error() {
 }
 
 #[test]
-fn message_whose_words_are_left_out_trains_nothing() {
+fn message_whose_words_are_left_out_is_an_error() {
     let source = "{% for m in messages %}{% if m.role == 'assistant' %}{{ '<A>' }}\
                   {% for part in m.content if part.type == 'text' %}{{ part.text }}{% endfor %}{{ '</s>' }}\
                   {% else %}{{ m.content }}{% endif %}{% endfor %}{{ '<A>' if add_generation_prompt }}";
-    assert_eq!(trained(source, TURNS, TrainOn::Assistant).unwrap(), "SU1<A></s>U2<A></s>");
+    let refused = |source: &str, messages: &str, found: &str| {
+        let error = trained(source, messages, TrainOn::Assistant).unwrap_err();
+        assert_eq!(error.kind(), ErrorKind::Mask);
+        assert!(error.message().contains(&format!("found that the template writes {found}")), "{error}");
+    };
+    refused(source, TURNS, "nothing that it says");
     let parts = r#"[{"role": "user", "content": "U"},
         {"role": "assistant", "content": [{"type": "text", "text": "A"}]}]"#;
     assert_eq!(trained(source, parts, TrainOn::Assistant).unwrap(), "U<A>[[A</s>]]");
     let call = r#"[{"role": "user", "content": "U"}, {"role": "assistant", "tool_calls": [{"name": "f"}]}]"#;
     let chatml = "{% for m in messages %}{{ '<A>' + (m.content or '') + '</s>' }}{% endfor %}\
                   {{ '<A>' if add_generation_prompt }}";
-    assert_eq!(trained(chatml, call, TrainOn::Assistant).unwrap(), "<A>U</s><A></s>");
+    refused(chatml, call, "nothing that it says");
+    let both = call.replace("\"tool_calls\"", "\"content\": \"A\", \"tool_calls\"");
+    refused(chatml, &both, "none of its tool calls");
+    let untrained = both.replace("\"tool_calls\"", "\"train\": false, \"tool_calls\"");
+    assert_eq!(trained(chatml, &untrained, TrainOn::Assistant).unwrap(), "<A>U</s><A>A</s>");
+}
+
+#[test]
+fn flags_of_other_programs_are_followed_or_refused() {
+    let with = |flags: &str, role: &str| {
+        let messages = format!(
+            r#"[{{"role": "user", "content": "U"}}, {{"role": "assistant", "content": "A"}},
+                {{"role": "user", "content": "V"}}, {{"role": "{role}", "content": "B", {flags}}}]"#
+        );
+        trained(CHATML, &messages, TrainOn::Assistant)
+    };
+    for flags in [r#""loss": true"#, r#""loss_mask": 1"#, r#""masked": false"#, r#""trainable": null"#] {
+        assert!(with(flags, "assistant").unwrap().ends_with("[[B<|im_end|>]]\n"), "{flags}");
+    }
+    for flags in [r#""loss": false"#, r#""loss_mask": 0"#, r#""masked": true"#, r#""trainable": 0.0"#] {
+        assert!(with(flags, "user").unwrap().ends_with("B<|im_end|>\n"), "{flags}");
+        assert!(with(&format!("{flags}, \"train\": false"), "assistant").unwrap().ends_with("B<|im_end|>\n"));
+        let error = with(flags, "assistant").unwrap_err();
+        assert!(
+            error
+                .message()
+                .starts_with("messages[3]: expected whether it is trained on under its key \"train\"")
+        );
+    }
+    for flags in [r#""loss": true"#, r#""masked": 0"#, r#""loss_mask": [0, 1]"#, r#""trainable": "no""#] {
+        assert!(with(flags, "user").is_err(), "{flags}");
+    }
+    let last = TURNS.replace("\"A1\"", "\"A1\", \"loss\": true");
+    assert!(trained(CHATML, &last, TrainOn::Last).unwrap().contains("A1<|im_end|>"));
+    assert!(trained(CHATML, &last.replace("true", "false"), TrainOn::All).is_err());
 }
 
 #[test]

@@ -66,11 +66,27 @@ impl Reference {
             Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
         })?;
         if encoding.get_ids() != ids {
-            return Err(Error::Bug(
-                "the ids of a text whose offsets are asked for are not the reference's".into(),
-            ));
+            return Err(self.not_the_ids(encoding.get_ids(), ids));
         }
         Ok(encoding.get_offsets().iter().map(|(start, _)| *start).collect())
+    }
+
+    /// The error for ids that are not those of a text. If added tokens in it were to be text, there are fewer of them.
+    fn not_the_ids(&self, own: &[u32], ids: &[u32]) -> Error {
+        let added = self.tokenizer.get_added_tokens_decoder();
+        let count = |ids: &[u32], token: u32| ids.iter().filter(|id| **id == token).count();
+        let protected = added.iter().find(|(id, _)| count(own, **id) > count(ids, **id));
+        match protected {
+            Some((_, token)) => Error::Tokenizer(format!(
+                "expected a text that the tokenizer's normalizer leaves as it is, as a message in it spells {:?}, which \
+                 special_tokens_in_content=\"text\" has encoded as text, found one that it changes: normalize the record \
+                 before, or take that spelling out of it",
+                token.content
+            )),
+            None => {
+                Error::Bug("the ids of a text whose offsets are asked for are not the reference's".into())
+            }
+        }
     }
 
     pub fn decode(&self, ids: &[u32]) -> Result<String> {

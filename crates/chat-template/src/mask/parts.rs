@@ -155,9 +155,16 @@ impl Finder<'_, '_> {
         })
     }
 
-    /// Where a message begins that the generation prompt does not lead to: with its first word, and if that is a call's, with
-    /// what opens the calls. If it says nothing, with the token that ends it.
-    pub(super) fn opening(&mut self, message: usize, start: usize, end: &Range<usize>) -> Result<usize> {
+    /// Where a message begins that the generation prompt does not lead to: behind what closes a reasoning that the prompt
+    /// opens, as the model would not close it there. If its first word is a call's, with what opens the calls. If it says
+    /// nothing, with the token that ends it.
+    pub(super) fn opening(
+        &mut self,
+        message: usize,
+        start: usize,
+        end: &Range<usize>,
+        prompt: &str,
+    ) -> Result<usize> {
         match self.sections(message, start..end.start).first() {
             None => Ok(end.start),
             Some(first) if first.part == Part::ToolCalls => {
@@ -169,7 +176,13 @@ impl Finder<'_, '_> {
                     ))
                 })
             }
-            Some(first) => Ok(first.bytes.start.max(start)),
+            Some(first) => {
+                let words = first.bytes.start.max(start);
+                let lead = &self.text()[start..words];
+                let marker = self.marker_end(lead).unwrap_or(lead.len());
+                let closed = if letters(prompt).ends_with(&marker_name(&lead[..marker])) { marker } else { 0 };
+                Ok(if lead[closed..].trim().is_empty() { words } else { start + closed })
+            }
         }
     }
 
@@ -343,6 +356,18 @@ impl Finder<'_, '_> {
         let markers = text.match_indices(['<', '[']).map(|(at, _)| (MARKER, at));
         runs.chain(tokens).chain(markers).filter(|(_, at)| (1..text.len()).contains(at)).collect()
     }
+}
+
+/// The letters of a text, in lower case.
+fn letters(text: &str) -> String {
+    text.chars().filter(|c| c.is_alphabetic()).flat_map(char::to_lowercase).collect()
+}
+
+/// What a marker opens or closes: of `</think>` and `<|END_THINK|>` it is `think`.
+fn marker_name(marker: &str) -> String {
+    let name = letters(marker);
+    let rest = ["start", "begin", "end"].iter().find_map(|word| name.strip_prefix(word));
+    rest.filter(|rest| !rest.is_empty()).unwrap_or(&name).to_owned()
 }
 
 /// The level of a border that only a token has.
