@@ -20,6 +20,7 @@ class Hub:
     def __init__(self, datasets: dict[str, dict[str, dict[str, bytes]]], *, page: int = 2, token: str | None = None):
         self.datasets, self.page, self.token = datasets, page, token
         self.branches: dict[str, str] = {}
+        self.renamed: dict[str, str] = {}
         self.failures: list[int] = []
         self.requests: list[tuple[str, str]] = []
         files = {
@@ -81,8 +82,14 @@ class _Handler(BaseHTTPRequestHandler):
         # A revision with slashes is quoted.
         names = [unquote(name) for name in parts.path.strip("/").split("/")]
         hub.requests.append((self.command, "/".join(names)))
+        moved = next((old for old in hub.renamed if f"/{old}/" in self.path), None)
         if hub.failures:
             self._json({}, hub.failures.pop(0))
+        elif moved:
+            self.send_response(307)
+            self.send_header("Location", self.path.replace(moved, hub.renamed[moved]))
+            self.send_header("Content-Length", "0")
+            self.end_headers()
         elif hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             self._json({"error": "Unauthorized"}, 401)
         elif names[0] == "api":

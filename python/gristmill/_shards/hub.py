@@ -58,6 +58,8 @@ class Hub:
           GristmillError: the hub cannot be reached.
         """
         root, repository, revision, path = _divided(url)
+        if not path:
+            raise _wrong_form(url)
         return f"{root}@{self._commit(repository, revision)}/{path}"
 
     def list_below(self, url: str) -> tuple[list[tuple[str, int]], list[str]]:
@@ -92,7 +94,8 @@ class Hub:
             found, _ = self._ask(f"{self._endpoint}/api/datasets/{repository}/revision/{_quoted(revision)}")
         except _NotThereError:
             raise MissingShardError(
-                f"hf://datasets/{repository}@{revision}: the hub knows no such data set or revision"
+                f"hf://datasets/{repository}@{revision}: the hub knows no such data set or revision (a slash in a "
+                "revision is written %2F)"
             ) from None
         commit: str = found["sha"]
         return commit
@@ -120,7 +123,7 @@ class Hub:
             for entry in entries:
                 yield entry["path"], entry["size"] if entry["type"] == "file" else None
 
-    def _ask(self, url: str, form: bytes | None = None) -> _Answer:
+    def _ask(self, url: str, form: bytes | None = None, *, was_moved: bool = False) -> _Answer:
         """The answer to a request.
 
         Raises:
@@ -142,6 +145,9 @@ class Hub:
                 error.close()
                 if error.code == 404:
                     raise _NotThereError from None
+                if error.code in (307, 308) and not was_moved and (moved := error.headers.get("Location")):
+                    # Of a data set that was renamed: urllib follows such answers to requests without a form alone.
+                    return self._ask(urllib.parse.urljoin(url, moved), form, was_moved=True)
                 if error.code in (401, 403):
                     raise MissingShardError(
                         f"{url}: the hub denies access ({error.code}): there is no such data set, or it is private or "
@@ -168,9 +174,14 @@ def root_of(url: str) -> tuple[str, str]:
 def _divided(url: str) -> tuple[str, str, str, str]:
     found = _URL.fullmatch(url)
     if not found:
-        raise MissingShardError(f"{url!r}: expected hf://datasets/owner/name@revision/path")
+        raise _wrong_form(url)
     root, repository, revision, path = found.groups()
-    return root, repository, revision or "main", path
+    revision = urllib.parse.unquote(revision or "main")
+    return root, repository, f"refs/convert/{revision[1:]}" if revision.startswith("~") else revision, path
+
+
+def _wrong_form(url: str) -> MissingShardError:
+    return MissingShardError(f"{url!r}: expected hf://datasets/owner/name@revision/path")
 
 
 def _quoted(revision: str) -> str:

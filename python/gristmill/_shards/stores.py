@@ -144,6 +144,8 @@ class Lister:
         if has_magic(root):
             raise MissingShardError(f"{pattern!r}: a glob begins behind the bucket, or the data set of the hub")
         found = [(root + key, size) for key, size in self._objects(root, key.split("/"))]
+        if not found and "*" not in key and (size := sizes([url], self._options)[url]) is not None:
+            return [(url, size)]  # a name such as x[1].jsonl
         if not found:
             raise MissingShardError(f"no object matches the glob {pattern!r}")
         return found

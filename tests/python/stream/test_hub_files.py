@@ -123,9 +123,38 @@ def test_missing_data_sets_and_files_are_named(hub):
         (f"{DATA}/none/*.gz", "no object matches the glob"),
         ("hf://models/owner/name/x", "expected hf://datasets/owner/name@revision/path"),
         ("hf://datasets/name/x", "expected hf://datasets/owner/name@revision/path"),
+        (f"{DATA}/", "expected hf://datasets/owner/name@revision/path"),
+        (
+            f"{DATA}@new/branch/x",
+            r"@new: the hub knows no such data set or revision \(a slash in a revision is written %2F\)",
+        ),
     ]:
         with pytest.raises(gm.MissingShardError, match=message):
             gm.Manifest.find(url, hub.options())
+
+
+@pytest.mark.parametrize("names", [["data/*/*.gz"], [f"data/000{number}/en train.json.gz" for number in range(4)]])
+def test_names_of_renamed_data_sets_are_followed(folder, hub, encoder, names):
+    hub.renamed = {"owner/old": NAME}
+    old = [f"hf://datasets/owner/old/{name}" for name in names]
+    found = dataset(old, encoder, storage_options=hub.options())
+    assert_same_batches(found, dataset([str(folder / name) for name in names], encoder))
+
+
+def test_revisions_have_any_name(hub):
+    hub.branches = {"main": OLD, "feature/new": OLD, "refs/convert/parquet": OLD}
+    expected = gm.Manifest.find(f"{DATA}/README.md", hub.options())
+    for revision in ("feature%2Fnew", "refs%2Fconvert%2Fparquet", "refs/convert/parquet", "~parquet"):
+        assert gm.Manifest.find(f"{DATA}@{revision}/README.md", hub.options()) == expected
+
+
+def test_names_that_look_like_globs_are_found(hub, files):
+    hub.datasets[NAME][OLD]["x[1].jsonl"] = b"{}"
+    found = gm.Manifest.find(f"{DATA}/x[1].jsonl", hub.options())
+    assert [path.rsplit("/", 1)[1] for path in found.paths] == ["x[1].jsonl"]
+    hub.datasets[NAME][OLD]["x1.jsonl"] = b"{}"
+    found = gm.Manifest.find(f"{DATA}/x[1].jsonl", hub.options())
+    assert [path.rsplit("/", 1)[1] for path in found.paths] == ["x1.jsonl"]
 
 
 def test_outage_of_the_hub_is_waited_out(hub):
