@@ -38,7 +38,8 @@ def make_batch(spec: PromptSpec, items: Sequence[int]) -> Batch:
 def ids_of(spec: PromptSpec, row: int, prompt: int) -> Ids:
     """The ids of a prompt of the arena's row, cut if it is too long."""
     ids = spec.arena.prompt_ids(row, prompt)
-    return cut(ids, spec.prompt_length, spec.overlong, has_bos=spec.has_bos, has_eos=spec.has_eos)
+    has_bos, has_eos = spec.arena.ends(row)
+    return cut(ids, spec.prompt_length, spec.overlong, has_bos=has_bos, has_eos=has_eos)
 
 
 def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: "Sequence[str] | None") -> Batch:

@@ -142,8 +142,15 @@ def _resolve_mixture(mixture: Mixture, given: Mapping[str, Any]) -> PromptSpec:
     given = {**given, "tokenizer": as_encoder(given["tokenizer"])}
     found: dict[str, PromptSpec] = {}
     memory = given["max_memory"]
-    for name in mixture.sources:
-        found[name] = _resolve_source(mixture, name, {**given, "max_memory": memory})
+    prompts = {
+        name: _prompts_of(source.arguments["sample"], given["prompt"]) for name, source in mixture.sources.items()
+    }
+    has_texts = any(not _are_chats(of_source) for of_source in prompts.values())
+    for name, of_source in prompts.items():
+        # A template writes its own tokens around a conversation: those given are of the texts of other sources.
+        ends = {"bos": False, "eos": False} if has_texts and _are_chats(of_source) else {}
+        own = {**given, "prompt": of_source, "max_memory": memory, **ends}
+        found[name] = _resolve_source(mixture, name, own)
         memory = max(0, memory - found[name].arena.nbytes)
     first, *_ = found.values()
     arena = JoinedArena([spec.arena for spec in found.values()], [len(spec.shard_names) for spec in found.values()])
@@ -193,9 +200,6 @@ def _resolve_source(mixture: Mixture, name: str, given: Mapping[str, Any]) -> Pr
     own |= {key: arguments[key] for key in _OF_SOURCE}
     if arguments["on_error"] != "quarantine":
         own["quarantine_file"] = None
-    if (sample := arguments["sample"]) is not None:
-        (prompt,) = _prompt_names(given["prompt"])
-        own["prompt"] = {prompt: sample}
     try:
         found = specs.resolve(own, is_source=True)
     except (ArgumentError, ArgumentTypeError, MissingShardError) as error:
@@ -204,6 +208,18 @@ def _resolve_source(mixture: Mixture, name: str, given: Mapping[str, Any]) -> Pr
         counts = ", ".join(f"{count} {what}" for what, count in found.counts.items() if count)
         raise ArgumentError(f"source {name!r}: there is no prompt; of its records: {counts or 'none'}")
     return found
+
+
+def _prompts_of(sample: "Chat | Text | None", given: Any) -> Any:
+    """The prompts of a source, which may have a sample of its own."""
+    if sample is None:
+        return given
+    (name,) = _prompt_names(given)
+    return {name: sample}
+
+
+def _are_chats(prompt: Any) -> bool:
+    return all(isinstance(one, Chat) for one in (prompt.values() if isinstance(prompt, Mapping) else [prompt]))
 
 
 def _prompt_names(prompt: Any) -> list[str]:

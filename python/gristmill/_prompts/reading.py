@@ -121,8 +121,9 @@ class Arena:
     overlong_numbers: Offsets
     overlong_tokens: Offsets
 
-    def __init__(self, found: dict[str, Any], prompts: int) -> None:
-        self.prompts = prompts
+    def __init__(self, found: dict[str, Any], reading: Reading) -> None:
+        self.prompts = len(reading.prompts)
+        self._ends = reading.bos is not None, reading.eos is not None
         self.read: int = found["read"]
         self.filtered: int = found["filtered"]
         self.bad = [BadRecord(*values) for values in found["bad"]]
@@ -141,7 +142,7 @@ class Arena:
           ShardError: a record cannot be used, and `raises` is set; or a shard cannot be read.
           ArgumentError: the arena would take more than `max_memory` bytes.
         """
-        return cls(_core.read_prompts(encoder, reading), len(reading.prompts))
+        return cls(_core.read_prompts(encoder, reading), reading)
 
     def __len__(self) -> int:
         return len(self.shards)
@@ -171,6 +172,11 @@ class Arena:
         """The ids of a record's prompt."""
         start, stop = self.id_offsets[row * self.prompts + prompt : row * self.prompts + prompt + 2]
         return self.ids[start:stop]
+
+    def ends(self, row: int) -> tuple[bool, bool]:
+        """Whether the prompts of a record begin with BOS, and whether they end with EOS."""
+        del row
+        return self._ends
 
     def text(self, row: int, prompt: int) -> str:
         """The text of a record's prompt, if texts were kept."""
@@ -254,6 +260,11 @@ class JoinedArena(Arena):
         """See `Arena`."""
         arena, own = self._find(row)
         return arena.prompt_ids(own, prompt)
+
+    def ends(self, row: int) -> tuple[bool, bool]:
+        """See `Arena`."""
+        arena, own = self._find(row)
+        return arena.ends(own)
 
     def text(self, row: int, prompt: int) -> str:
         """See `Arena`."""

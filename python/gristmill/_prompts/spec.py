@@ -87,8 +87,6 @@ class PromptSpec:
     prompt_length: int
     batch_size: int
     num_generations: int
-    has_bos: bool
-    has_eos: bool
     keeps_records: bool
     raw_prompt: bool
     full_prompts: bool
@@ -269,8 +267,6 @@ def _read(
         counts=_counts(arena),
         layout=layout,
         keeps_records=values["columns"] is not False,
-        has_bos=values["bos"] is not None,
-        has_eos=values["eos"] is not None,
         **{
             name: values[name]
             for name in (

@@ -108,7 +108,8 @@ def _row(spec: PromptSpec, item: int, prompt: int, name: str) -> Row:
 def _kept(spec: PromptSpec, row: int, prompt: int) -> list[int]:
     """The numbers of the tokens that are left of a prompt."""
     every = np.arange(len(spec.arena.prompt_ids(row, prompt)), dtype=np.uint32)
-    kept: list[int] = cut(every, spec.prompt_length, spec.overlong, has_bos=spec.has_bos, has_eos=spec.has_eos).tolist()
+    has_bos, has_eos = spec.arena.ends(row)
+    kept: list[int] = cut(every, spec.prompt_length, spec.overlong, has_bos=has_bos, has_eos=has_eos).tolist()
     return kept
 
 
@@ -121,7 +122,8 @@ def _origins(spec: PromptSpec, item: int, row: int, prompt: int) -> list[str]:
     if found is None:
         return []
     ids = spec.arena.prompt_ids(row, prompt).tolist()
-    begin, end = int(spec.has_bos), len(ids) - int(spec.has_eos)
+    has_bos, has_eos = spec.arena.ends(row)
+    begin, end = int(has_bos), len(ids) - int(has_eos)
     return [""] * begin + found[1] + [""] * (len(ids) - end) if ids[begin:end] == found[0] else []
 
 

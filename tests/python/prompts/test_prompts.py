@@ -617,3 +617,21 @@ def test_a_template_that_cannot_be_masked_renders_prompts(folder):
     rows = [{"prompt": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b"}]}]
     chat = gm.Chat("prompt", template=template, add_generation_prompt=True)
     assert gm.PromptDataset(rows, tokenizer=folder, prompt=chat, layout="tunix")[0]["prompts"] == "ab"
+
+
+@pytest.mark.parametrize("overlong", ["left", "right"])
+def test_ends_hold_for_the_texts_of_a_mixture(folder, encode, overlong):
+    encoder = gm.Encoder.from_file(folder / "tokenizer.json")
+    bos, eos = encoder.token_to_id("<|im_start|>"), encoder.token_to_id("<|im_end|>")
+    record = {"prompt": [{"role": "user", "content": "an ant"}]}
+    sources = {
+        "chat": gm.Source([record], weight=1, epochs=1, sample=CHAT),
+        "text": gm.Source([{"text": "an ant is an ant"}], weight=1, epochs=1, sample=gm.Text("text")),
+    }
+    dataset = gm.PromptDataset(
+        gm.Mixture(sources), tokenizer=folder, prompt=CHAT, batch_size=2, layout="ragged", columns=False,
+        prompt_length=6, overlong=overlong, bos="<|im_start|>", eos="<|im_end|>",
+    )  # fmt: skip
+    found = [dataset[item]["ids"].tolist() for item in range(2)]
+    words = encoder.encode("an ant is an ant").tolist()
+    assert found == [oracle.cut(encode(record), 6, overlong), [bos, *oracle.cut(words, 4, overlong), eos]]
