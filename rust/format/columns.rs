@@ -1,5 +1,7 @@
 //! What the formats with columns share: bounds, the text of a row, and messages.
 
+use std::collections::HashSet;
+
 use super::{AfterError, RawKind};
 
 /// Whatever the longest record is, pages and record batches up to this size are read: they hold many rows.
@@ -44,6 +46,29 @@ pub(super) fn check_row_length(row: &[u8], longest: u64) -> Result<(), RowFault>
         "expected a row of at most {longest} bytes as JSON, found a longer one; raise max_document_bytes= to read it"
     );
     Err((AfterError::Readable, reason))
+}
+
+/// Checks that no column that is read, nor a field inside of it, has the name of another one beside it: readers differ in
+/// which one they mean. `parts` are the name of a field, and the fields in it.
+pub(super) fn check_names<T>(
+    fields: &[T],
+    parts: fn(&T) -> (&str, &[T]),
+    is_read: &dyn Fn(&str) -> bool,
+) -> Result<(), String> {
+    let mut seen = HashSet::new();
+    for field in fields {
+        let (name, inside) = parts(field);
+        if !is_read(name) {
+            continue;
+        }
+        if !seen.insert(name) {
+            return Err(format!(
+                "expected one column named {name:?}, found several; write the file again with other names for them"
+            ));
+        }
+        check_names(inside, parts, &|_| true)?;
+    }
+    Ok(())
 }
 
 /// The columns of a file, for a message.

@@ -65,7 +65,7 @@ impl<'a> Plain<'a> {
             return Ok(());
         }
         Err(format!(
-            "expected values that JSON has where the template prints them, found a date, a time, a decimal, bytes or NaN \
+            "expected values that JSON has where the template prints them, found a date, a time, a duration, a decimal, bytes or NaN \
              under {}; write them as strings or numbers",
             keys.join(", ")
         ))

@@ -2,7 +2,7 @@
 
 use std::sync::Arc;
 
-use super::{Line, Path, Position, RawKind, RawRecord, Step, Values, jsonl, located};
+use super::{Line, Path, Position, RawKind, RawRecord, Step, Value, Values, jsonl, located};
 use crate::error::ShardError;
 
 /// The columns that are wanted of each record: its text or all columns, and the values of some paths.
@@ -141,6 +141,15 @@ impl Projection {
         self.has_text(name) || self.is_in_paths(name)
     }
 
+    /// Whether anything of the column `name` is read.
+    pub(super) fn reads(&self, name: &str) -> bool {
+        match &self.columns {
+            Columns::Text(_) => self.is_wanted(name),
+            Columns::Named(names) => self.is_in_paths(name) || names.iter().any(|wanted| wanted == name),
+            Columns::All => true,
+        }
+    }
+
     /// Whether the column `name` is the text or a struct around it.
     pub(super) fn has_text(&self, name: &str) -> bool {
         let inside = self.text_column().strip_prefix(name);
@@ -171,12 +180,28 @@ impl Projection {
         record: RawRecord<'_>,
         text: &mut String,
     ) -> Result<usize, ShardError> {
+        let before = text.len();
         let extracted = match record.kind {
             RawKind::Line | RawKind::Row => jsonl::extract(record, self.text_column(), text),
             RawKind::Text => extract_text(record.bytes, self.text_column(), text),
             RawKind::Filtered => Ok(0),
         };
-        extracted.map_err(|reason| located(shard, record.position, reason))
+        let checked = extracted.and_then(|length| self.check(record, &text[before..]).map(|()| length));
+        checked.map_err(|reason| {
+            text.truncate(before);
+            located(shard, record.position, reason)
+        })
+    }
+
+    /// Checks the string that was taken of a row. Where bytes are not UTF-8, the row has the nearest string.
+    fn check(&self, record: RawRecord<'_>, text: &str) -> Result<(), String> {
+        let column = self.text_column();
+        let is_typed =
+            || Ok::<_, String>(jsonl::value(record.bytes)?.inside(column).is_some_and(Value::is_typed));
+        if record.kind == RawKind::Row && text.contains(char::REPLACEMENT_CHARACTER) && is_typed()? {
+            return Err(format!("expected UTF-8 in the column {column:?}, found bytes that are not"));
+        }
+        Ok(())
     }
 
     /// Like [`extract`](Self::extract) of a line that `is_kept`, which gets the values of the paths. A line that is not
@@ -189,6 +214,7 @@ impl Projection {
         scratch: &mut Scratch,
         is_kept: impl FnOnce(&Values<'_>) -> bool,
     ) -> Result<bool, ShardError> {
+        let before = text.len();
         let extracted = match record.kind {
             // Values of sidecars only.
             RawKind::Text => {
@@ -204,7 +230,11 @@ impl Projection {
                 jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
             }
         };
-        extracted.map_err(|reason| located(shard, record.position, reason))
+        let checked = extracted.and_then(|is_kept| self.check(record, &text[before..]).map(|()| is_kept));
+        checked.map_err(|reason| {
+            text.truncate(before);
+            located(shard, record.position, reason)
+        })
     }
 
     /// Calls `take` with the values of the paths of a line, or of a row as JSON, which needs no text. The error is a message

@@ -70,7 +70,7 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
     if parquet::MAGICS.iter().any(|magic| head.starts_with(magic)) {
         return Ok((Codec::None, Format::Parquet));
     }
-    if [arrow::FILE_MAGIC, arrow::STREAM_MAGIC].iter().any(|magic| head.starts_with(magic)) {
+    if is_arrow(head) {
         return Ok((Codec::None, Format::Arrow));
     }
     // The reader says what is wrong with an empty or damaged one.
@@ -83,6 +83,26 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
         (Some(_), Some(failure)) => Err(read_failed(&failure)),
         (Some((extension, what, magic)), None) => Err(not_as_named(head, extension, what, magic)),
     }
+}
+
+/// How a message names a file that is compressed, whose inflated bytes begin with `head`, and advises. None: it may hold
+/// lines.
+pub(super) fn not_lines(head: &[u8]) -> Option<&'static str> {
+    if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
+        Some(other)
+    } else if head.starts_with(&GZIP_MAGIC) || head.starts_with(&ZSTD_MAGIC) {
+        Some("a compressed file again; inflate it once")
+    } else if parquet::MAGICS.iter().any(|magic| head.starts_with(magic)) {
+        Some("a Parquet file; inflate it, and pass it by itself")
+    } else if is_arrow(head) {
+        Some("an Arrow file; inflate it, and pass it by itself")
+    } else {
+        tar::is_header(head).then_some("a tar; let its name end in .tar.gz or .tar.zst")
+    }
+}
+
+fn is_arrow(head: &[u8]) -> bool {
+    head.starts_with(arrow::FILE_MAGIC) || head.starts_with(arrow::STREAM_MAGIC) || arrow::is_old_stream(head)
 }
 
 /// Reads the first bytes into `head`. Returns their number, and the failure that ended reading.

@@ -29,6 +29,17 @@ pub(super) fn write_bytes(bytes: &[u8], out: &mut Vec<u8>) {
     write_string(&text, out);
 }
 
+/// The 16 bytes of a UUID, as `"00000000-0000-0000-0000-000000000007"`.
+pub(super) fn write_uuid(bytes: &[u8], out: &mut Vec<u8>) {
+    out.push(b'"');
+    for (index, byte) in bytes.iter().enumerate() {
+        let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
+        // Writing to memory does not fail.
+        _ = write!(out, "{dash}{byte:02x}");
+    }
+    out.push(b'"');
+}
+
 /// Why a value of a column of texts cannot be used.
 pub(super) struct TextFault {
     expected: &'static str,

@@ -96,6 +96,10 @@ impl JoinedShard {
         let read = match self.reader.next_raw() {
             Ok(None) => {
                 let end = self.reader.position();
+                if let Some(row) = self.dropped.behind(end.record) {
+                    self.is_lost = true;
+                    return Err(self.listed_behind(row, end));
+                }
                 return self
                     .sidecars
                     .end()
@@ -143,6 +147,21 @@ impl JoinedShard {
         self.next
     }
 
+    /// The error of a row list that names a row behind the end of the shard.
+    fn listed_behind(&self, row: u32, end: Position) -> ReadError {
+        let error = ShardError {
+            shard: Arc::clone(&self.path),
+            record: Some(end.record),
+            byte: end.shown_byte(),
+            reason: format!(
+                "expected drop= to list rows of the shard, which has {} records, found row {row}: the list is that of \
+                 another file; correct it",
+                end.record
+            ),
+        };
+        ReadError { error, rest: AfterError::Lost }
+    }
+
     /// The error of the record at `at`, which lacks what a sidecar should have.
     fn unjoined(&mut self, wanted: &Sidecars, error: &ReadError, at: Position) -> ReadError {
         let ReadError { error, rest } = error;
@@ -161,6 +180,12 @@ impl JoinedShard {
 impl DroppedRows {
     fn new(rows: &Arc<Rows>, shard: usize, record: u64) -> Self {
         Self { rows: Arc::clone(rows), shard, next: rows.before(shard, record) }
+    }
+
+    /// The first row from a record on that is listed.
+    fn behind(&mut self, record: u64) -> Option<u32> {
+        self.contains(record);
+        self.rows.of(self.shard).get(self.next).copied()
     }
 
     /// Whether a record is left out. Its number must be above those asked for before.

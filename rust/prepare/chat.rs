@@ -136,13 +136,11 @@ impl Conversations {
         if self.format == MessageFormat::Messages {
             return Ok(messages);
         }
-        let system = match system.map(Value::content) {
-            None | Some(Content::Null) => None,
-            Some(Content::Text(system)) => Some(system).filter(|system| !system.is_empty()),
-            Some(found) => {
-                return Err(format!("expected a string under the key \"system\", found {}", found.name()));
-            }
-        };
+        let system = system.filter(|system| system.content() != Content::Null);
+        let system = system.map(|system| values.text(system)).transpose();
+        let system =
+            system.map_err(|found| format!("expected a string under the key \"system\", found {found}"))?;
+        let system = system.filter(|system| !system.is_empty());
         let takes_both = self.format == MessageFormat::ChatMl;
         let json = share_gpt::messages(&messages.json, takes_both, system.as_deref())?;
         Ok(messages.with_json(json))
@@ -168,9 +166,10 @@ impl Tools {
         match found.map(|value| (value, value.content())) {
             None | Some((_, Content::Null)) => Ok(None),
             Some((value, Content::Array)) => values.plain(value, keeps_filled).map(Some),
-            Some((_, Content::Text(text))) if text.trim_start().starts_with('[') => {
-                Ok(Some(Plain::new(text)))
-            }
+            Some((value, Content::Text(text))) if text.trim_start().starts_with('[') => values
+                .text(value)
+                .map(|text| Some(Plain::new(text)))
+                .map_err(|found| format!("expected a list of tools under the key {key:?}, found {found}")),
             Some((_, Content::Text(text))) if text.trim().is_empty() => Ok(None),
             _ => Err(format!(
                 "expected a list of tools under the key {key:?}, or a string with such JSON, found {}",

@@ -3,7 +3,7 @@
 use gristmill_chat_template::TrainedSpan;
 
 use super::field::Field;
-use crate::format::{Content, Value, Values};
+use crate::format::Values;
 
 /// How records become prompts with completions.
 #[derive(Debug, Clone)]
@@ -27,26 +27,12 @@ impl Completions {
         trained: &mut Vec<TrainedSpan>,
     ) -> Result<(), String> {
         trained.clear();
-        push(values, &self.prompt, text)?;
+        text.push_str(&self.prompt.text(values)?);
         let start = text.len();
-        push(values, &self.completion, text)?;
+        text.push_str(&self.completion.text(values)?);
         if start < text.len() {
             trained.push(TrainedSpan::whole(start..text.len()));
         }
         Ok(())
-    }
-}
-
-fn push(values: &Values<'_>, field: &Field, text: &mut String) -> Result<(), String> {
-    match field.of(values).map(Value::content) {
-        Some(Content::Text(string)) => {
-            text.push_str(&string);
-            Ok(())
-        }
-        found => Err(format!(
-            "expected a string under the key {:?}, found {}",
-            field.key(),
-            found.map_or("no such key", |content| content.name())
-        )),
     }
 }

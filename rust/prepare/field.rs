@@ -1,5 +1,7 @@
 //! A key of records, which may lead into objects.
 
+use std::borrow::Cow;
+
 use crate::format::{Path, Step, Value, Values};
 
 /// A key whose value is wanted of each record: that of the key itself, or for one with dots, of a key inside of an
@@ -46,6 +48,12 @@ impl Field {
     /// The value of a record.
     pub fn of<'a>(&self, values: &Values<'a>) -> Option<Value<'a>> {
         self.paths.iter().find_map(|path| values.get(*path))
+    }
+
+    /// The string of a record. The error says what was expected and found.
+    pub fn text<'a>(&self, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
+        let found = self.of(values).ok_or("no such key").and_then(|value| values.text(value));
+        found.map_err(|found| format!("expected a string under the key {:?}, found {found}", self.key))
     }
 
     /// The key, for messages.

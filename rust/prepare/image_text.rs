@@ -17,7 +17,7 @@ use serde::Deserialize;
 use super::chat::{Conversations, MessageFormat};
 use super::field::Field;
 use super::image_messages::{self, WithParts};
-use crate::format::{Content, Value, Values};
+use crate::format::Values;
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
 /// Where a text has an image.
@@ -221,16 +221,7 @@ impl ImageTexts {
         trained: &mut Vec<TrainedSpan>,
     ) -> Result<(), String> {
         trained.clear();
-        let caption = match field.of(values).map(Value::content) {
-            Some(Content::Text(caption)) => caption,
-            found => {
-                return Err(format!(
-                    "expected a string under the key {:?}, found {}",
-                    field.key(),
-                    found.map_or("no such key", |content| content.name())
-                ));
-            }
-        };
+        let caption = field.text(values)?;
         check_seen(&caption)?;
         let placeholders = caption.matches(PLACEHOLDER).count();
         if placeholders > 0 && placeholders != images {

@@ -8,7 +8,7 @@ use super::input::{Chunk, Entry};
 use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
-use crate::format::{self, AfterError, Content, Exact, RawRecord, Value, Values};
+use crate::format::{self, AfterError, Exact, RawRecord, Values};
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
@@ -204,14 +204,7 @@ impl<'a> Preparer<'a> {
             self.text.clear();
             match prompt {
                 Prompt::Chat(chat) => chat.render(values, &mut self.text, &mut trained, &mut data)?,
-                Prompt::Text(field) => match field.of(values).map(Value::content) {
-                    Some(Content::Text(text)) => self.text.push_str(&text),
-                    found => {
-                        let found = found.map_or("no such key", |content| content.name());
-                        let key = field.key();
-                        return Err(format!("expected a string under the key {key:?}, found {found}"));
-                    }
-                },
+                Prompt::Text(field) => self.text.push_str(&field.text(values)?),
             }
             let before = part.ids.len();
             part.ids.extend(bos);

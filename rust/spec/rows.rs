@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result, ShardError};
 use crate::format::keep::Ids;
-use crate::format::{Position, ReadError, ReadOptions, RecordReader};
+use crate::format::{Position, ReadError, ReadOptions, RecordReader, without_mark};
 use crate::store::Shard;
 
 /// Rows that are left out, by the shards of a manifest: for each the numbers of its records, ascending.
@@ -115,10 +115,18 @@ impl Lists {
                     })?;
                     next.map(|(position, _)| position)
                 } else {
-                    reader.next_raw()?.map(|record| {
-                        text.push_str(String::from_utf8_lossy(record.bytes).trim());
-                        record.position
-                    })
+                    let record = reader.next_raw()?;
+                    let line = record.map(|record| std::str::from_utf8(without_mark(record)));
+                    let line = line.transpose().map_err(|error| {
+                        let reason = format!("expected ids in UTF-8, found {error}");
+                        located(
+                            &file.path,
+                            record.map_or(Position::default(), |record| record.position),
+                            reason,
+                        )
+                    })?;
+                    text.push_str(line.unwrap_or_default().trim());
+                    record.map(|record| record.position)
                 };
                 let Some(position) = position else { break };
                 take(&text).map_err(|reason| located(&file.path, position, reason))?;
@@ -229,6 +237,7 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         assert_eq!(rows(&[]).unwrap().count(), 0);
+        assert_eq!(rows(&["\u{feff}0/x.gz/5", "0/x.gz/1"]).unwrap().of(0), [1, 5]);
     }
 
     #[test]

@@ -352,6 +352,7 @@ pub(super) fn width(kind: Kind) -> usize {
         | Kind::Time { width, .. }
         | Kind::FixedBytes(width) => width,
         Kind::Date { in_milliseconds: false } => 4,
+        Kind::Uuid => 16,
         Kind::Date { .. } | Kind::Timestamp { .. } | Kind::Duration { .. } => 8,
         _ => 0,
     }

@@ -92,9 +92,9 @@ impl<'a> Table<'a> {
 }
 
 impl<'a> Vector<'a> {
-    /// Elements of 8 bytes.
-    pub(super) fn numbers(self) -> Result<Vec<i64>> {
-        (0..self.length).map(|index| self.i64(8 * index)).collect()
+    /// The numbers of 8 bytes with which elements of `size` bytes begin.
+    pub(super) fn numbers(self, size: usize) -> Result<Vec<i64>> {
+        (0..self.length).map(|index| self.i64(size * index)).collect()
     }
 
     /// Elements of two numbers of 8 bytes.

@@ -1,18 +1,30 @@
-//! The messages of a file: a schema, dictionaries, and batches of rows.
+//! The messages of a stream or file: a schema, dictionaries, and batches of rows.
+//!
+//! ```text
+//! stream:  schema, dictionaries and batches, end mark
+//! file:    ARROW1, the same, then a footer: the schema, and where the dictionaries and batches are; its length, ARROW1
+//! ```
+//!
+//! A file is read by its footer, as other readers do: writers may leave anything else between the messages.
 
 use super::corrupt;
 use super::flatbuffer::{Damaged, Table, Vector};
-use super::schema::{Field, fields};
+use super::schema::{Field, Kind, fields};
 use crate::codec::{BlockCodec, read_failed};
 use crate::store::{Source, read_exact_at};
 
 /// The first bytes of a file, and of a stream.
 pub(in crate::format) const FILE_MAGIC: &[u8] = b"ARROW1";
 pub(in crate::format) const STREAM_MAGIC: &[u8] = b"\xff\xff\xff\xff";
-/// The metadata of a file begin behind its magic and padding.
-const FILE_START: u64 = 8;
+/// Behind the footer of a file: its length, and the magic.
+const FILE_END: usize = 4 + FILE_MAGIC.len();
+/// The bytes of a dictionary's or batch's place in the footer.
+const BLOCK: usize = 24;
 /// Metadata of a thousand columns take some 100 KB.
-const LARGEST_METADATA: usize = 32 << 20;
+const LARGEST_METADATA: u32 = 32 << 20;
+/// The fourth and fifth version of metadata, by their numbers. The fourth is that of Arrow 0.8 to 0.17.
+const V4: i16 = 3;
+const V5: i16 = 4;
 /// Values take at least a bit each where they are not null.
 const MOST_ROWS: i64 = 1 << 30;
 
@@ -48,47 +60,99 @@ pub(super) struct BatchHeader {
     pub(super) codec: Option<BlockCodec>,
 }
 
-/// Where the first message begins. Checks that a file is complete.
-pub(super) fn start(source: &mut dyn Source) -> Result<u64, String> {
-    let mut magic = [0; FILE_MAGIC.len()];
-    read(source, 0, &mut magic)?;
-    if magic != FILE_MAGIC {
-        return Ok(0);
-    }
-    let size = source.size();
-    if let Some(at) = size.checked_sub(magic.len() as u64) {
-        read(source, at, &mut magic)?;
-    }
-    if size >= 2 * FILE_START && magic == FILE_MAGIC { Ok(FILE_START) } else { Err(truncated(size)) }
+/// Whether a file that begins with `head` is a stream of Arrow before 0.15, which begins with the length of its first
+/// message: no text begins so.
+pub(in crate::format) fn is_old_stream(head: &[u8]) -> bool {
+    let number = |at: usize| head.get(at..)?.first_chunk().map(|bytes| u32::from_le_bytes(*bytes));
+    // The message begins with the offset of its table.
+    matches!((number(0), number(4)), (Some(length), Some(table)) if length <= LARGEST_METADATA && (4..length).contains(&table))
 }
 
-/// Reads the metadata of the message at `offset`. None: the end of the file.
+/// The columns, and where the other messages begin: those that the footer of a file lists, or of a stream the next one.
+pub(super) fn open(source: &mut dyn Source) -> Result<(Vec<Field>, Messages), String> {
+    let mut magic = [0; FILE_MAGIC.len()];
+    read(source, 0, &mut magic)?;
+    if magic == FILE_MAGIC {
+        return footer(source);
+    }
+    match message(source, 0)? {
+        Some(Message { content: Content::Schema(fields), end, .. }) => Ok((fields, Messages::Next(end))),
+        _ => Err(corrupt("its first message is not a schema")),
+    }
+}
+
+/// Where the messages after the first one begin.
+pub(super) enum Messages {
+    /// The next one, which ends where the one after it begins.
+    Next(u64),
+    /// All that are left.
+    Listed(std::vec::IntoIter<u64>),
+}
+
+fn footer(source: &mut dyn Source) -> Result<(Vec<Field>, Messages), String> {
+    let size = source.size();
+    let mut end = [0; FILE_END];
+    let before = size.checked_sub(FILE_END as u64).ok_or_else(|| truncated(size))?;
+    read(source, before, &mut end)?;
+    let (length, magic) = end.split_at(4);
+    if magic != FILE_MAGIC {
+        return Err(truncated(size));
+    }
+    let damaged = || corrupt("its footer is not valid");
+    let length = u32::from_le_bytes(length.try_into().map_err(|_| damaged())?);
+    let start =
+        before.checked_sub(length.into()).filter(|_| length <= LARGEST_METADATA).ok_or_else(damaged)?;
+    let mut metadata = vec![0; length as usize];
+    read(source, start, &mut metadata)?;
+    let parse = || {
+        let footer = Table::root(&metadata)?;
+        let fields = schema(footer.table(1)?.ok_or(Damaged)?, footer.i16(0, 0)?)?;
+        let blocks =
+            |slot| footer.vector(slot, BLOCK)?.map_or(Ok(Vec::new()), |blocks| blocks.numbers(BLOCK));
+        Ok((fields, blocks(2)?, blocks(3)?))
+    };
+    let (fields, dictionaries, batches) = parse().map_err(|_: Damaged| damaged())?;
+    // The rows of a piece are those of the batches that begin in it.
+    if !batches.is_sorted() {
+        return Err(corrupt("the record batches in its footer are not in the order of their bytes"));
+    }
+    let offsets = dictionaries.into_iter().chain(batches).map(u64::try_from).collect::<Result<Vec<_>, _>>();
+    Ok((fields?, Messages::Listed(offsets.map_err(|_| damaged())?.into_iter())))
+}
+
+/// Reads the metadata of the message at `offset`. None: the end of the stream.
 pub(super) fn message(source: &mut dyn Source, offset: u64) -> Result<Option<Message>, String> {
     let size = source.size();
-    let mut head = [0; 8];
-    let Some(left) = size.checked_sub(offset).and_then(|left| left.checked_sub(head.len() as u64)) else {
-        return Err(truncated(size));
+    let (mut start, mut number) = (offset, [0; 4]);
+    let mut next = |start: &mut u64| {
+        let end = start.checked_add(4).filter(|&end| end <= size).ok_or_else(|| truncated(size))?;
+        read(source, std::mem::replace(start, end), &mut number).map(|()| number)
     };
-    read(source, offset, &mut head)?;
-    let (mark, length) = (&head[..4], u32::from_le_bytes([head[4], head[5], head[6], head[7]]));
-    if mark != STREAM_MAGIC {
+    let mut length = next(&mut start)?;
+    // Before Arrow 0.15 there was no mark.
+    let has_mark = length == *STREAM_MAGIC;
+    if has_mark {
+        length = next(&mut start)?;
+    }
+    let length = u32::from_le_bytes(length);
+    if length == 0 {
+        return if start == size { Ok(None) } else { Err(goes_on(start, size)) };
+    }
+    if !has_mark && length > LARGEST_METADATA {
         return Err(corrupt(&format!("no message begins at byte {offset}")));
     }
-    if length == 0 {
-        return Ok(None);
-    }
     let damaged = || corrupt(&format!("the message at byte {offset} is not valid"));
-    if u64::from(length) > left {
+    let body = start + u64::from(length);
+    if body > size {
         return Err(truncated(size));
     }
-    if length as usize > LARGEST_METADATA {
+    if length > LARGEST_METADATA {
         return Err(damaged());
     }
     let mut metadata = vec![0; length as usize];
-    read(source, offset + head.len() as u64, &mut metadata)?;
+    read(source, start, &mut metadata)?;
     let table = Table::root(&metadata).map_err(|_| damaged())?;
     let content = content(table).map_err(|_| damaged())??;
-    let body = offset + head.len() as u64 + u64::from(length);
     let body_length = table.i64(3).ok().and_then(|length| u64::try_from(length).ok()).ok_or_else(damaged)?;
     match body.checked_add(body_length) {
         Some(end) if end <= size => Ok(Some(Message { content, body, end })),
@@ -101,11 +165,7 @@ fn content(message: Table<'_>) -> Result<Result<Content, String>, Damaged> {
     let Some(header) = message.table(2)? else { return Err(Damaged) };
     let batch = |table| batch(table).map(|batch| batch.map(Content::Batch));
     match message.u8(1)? {
-        1 if header.i16(0, 0)? != 0 => {
-            Ok(Err("expected little-endian numbers in the Arrow file, found big-endian ones; write it again"
-                .to_owned()))
-        }
-        1 => Ok(Ok(Content::Schema(fields(header)?))),
+        1 => Ok(schema(header, message.i16(0, 0)?)?.map(Content::Schema)),
         2 => {
             let Some(data) = header.table(1)? else { return Err(Damaged) };
             let (id, is_delta) = (header.i64(0)?, header.boolean(2)?);
@@ -117,6 +177,27 @@ fn content(message: Table<'_>) -> Result<Result<Content, String>, Damaged> {
         3 => batch(header),
         _ => Ok(Ok(Content::Other)),
     }
+}
+
+/// The columns of a schema in metadata of a version.
+fn schema(table: Table<'_>, version: i16) -> Result<Result<Vec<Field>, String>, Damaged> {
+    if table.i16(0, 0)? != 0 {
+        let found = "expected little-endian numbers in the Arrow file, found big-endian ones; write it again";
+        return Ok(Err(found.to_owned()));
+    }
+    let fields = fields(table)?;
+    let mut has_union = false;
+    let mut look = |field: &Field| has_union |= matches!(field.kind, Kind::Other { name: "union", .. });
+    fields.iter().for_each(|field| field.for_each(&mut look));
+    // Unions had one buffer more.
+    if version < V4 || version < V5 && has_union {
+        return Ok(Err(format!(
+            "expected Arrow's metadata of version 5{}, found version {}; write the file again",
+            if has_union { " beside a column of type union" } else { " or 4" },
+            version + 1
+        )));
+    }
+    Ok(Ok(fields))
 }
 
 fn batch(table: Table<'_>) -> Result<Result<BatchHeader, String>, Damaged> {
@@ -141,13 +222,22 @@ fn batch(table: Table<'_>) -> Result<Result<BatchHeader, String>, Damaged> {
         rows: rows as u64,
         nodes: table.vector(1, 16)?.map_or(Ok(Vec::new()), Vector::pairs)?,
         buffers: table.vector(2, 16)?.map_or(Ok(Vec::new()), Vector::pairs)?,
-        variadic: table.vector(4, 8)?.map_or(Ok(Vec::new()), Vector::numbers)?,
+        variadic: table.vector(4, 8)?.map_or(Ok(Vec::new()), |counts| counts.numbers(8))?,
         codec,
     }))
 }
 
 pub(super) fn read(source: &mut dyn Source, offset: u64, out: &mut [u8]) -> Result<(), String> {
     read_exact_at(source, offset, out).map_err(|error| read_failed(&error))
+}
+
+/// The message about bytes behind the end mark of a stream.
+fn goes_on(end: u64, size: u64) -> String {
+    format!(
+        "expected the end of the Arrow file behind the end mark before byte {end}, found {} more bytes: of several streams in \
+         one file only the first is read; make one shard of each, or download the shard again if it is one stream",
+        size - end
+    )
 }
 
 fn truncated(size: u64) -> String {

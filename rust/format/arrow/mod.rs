@@ -14,7 +14,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
-use super::columns::{RowFault, inflated_limit, shown, text_of_row};
+use super::columns::{RowFault, check_names, inflated_limit, shown, text_of_row};
 use super::exact::{Exact, base64};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
@@ -22,8 +22,8 @@ use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::codec::BlockDecoder;
 use crate::store::{Piece, Source};
 use array::{Array, Data, Dictionary, Loader, Place};
-use message::{BatchHeader, Content, message};
-pub(super) use message::{FILE_MAGIC, STREAM_MAGIC};
+use message::{BatchHeader, Content, Message, Messages, message};
+pub(super) use message::{FILE_MAGIC, STREAM_MAGIC, is_old_stream};
 pub(super) use schema::{Field, Kind};
 use write::Writer;
 
@@ -45,8 +45,7 @@ pub(super) struct ArrowReader {
     batch: Batch,
     /// Where the batches of the piece begin.
     own: Range<u64>,
-    /// Offset of the next message.
-    offset: u64,
+    messages: Messages,
     /// The next row, and those left of the batch.
     row: u64,
     rows_left: u64,
@@ -89,11 +88,8 @@ impl ArrowReader {
         options: &Arc<ReadOptions>,
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
-        let start = message::start(&mut *source)?;
-        let first = message(&mut *source, start)?;
-        let Some(message::Message { content: Content::Schema(fields), end, .. }) = first else {
-            return Err(corrupt("its first message is not a schema"));
-        };
+        let (fields, messages) = message::open(&mut *source)?;
+        check_names(&fields, |field| (&field.name, &field.children), &|name| options.projection.reads(name))?;
         let filter = options.keep.as_ref().map(|_| {
             let wanted = |index: &usize| options.projection.is_in_paths(&fields[*index].name);
             (0..fields.len()).filter(wanted).collect()
@@ -114,7 +110,7 @@ impl ArrowReader {
             dictionary_bytes: BTreeMap::new(),
             wanted,
             batch: Batch::default(),
-            offset: end,
+            messages,
             row: 0,
             rows_left: 0,
             limit: inflated_limit(options.max_document_bytes),
@@ -197,25 +193,36 @@ impl ArrowReader {
             if self.stop.load(Ordering::Relaxed) {
                 return Err("reading was stopped".to_owned());
             }
-            let Some(found) = message(&mut *self.source, self.offset)? else { return Ok(false) };
-            let body = found.body..found.end;
-            match found.content {
-                Content::Batch(_) if self.offset >= self.own.end => return Ok(false),
-                Content::Batch(header) if self.offset < self.own.start => self.row += header.rows,
+            let offset = match &mut self.messages {
+                Messages::Next(offset) => Some(*offset),
+                Messages::Listed(offsets) => offsets.next(),
+            };
+            let Some(offset) = offset else { return Ok(false) };
+            let Some(Message { content, body, end }) = message(&mut *self.source, offset)? else {
+                return Ok(false);
+            };
+            let is_behind = matches!(content, Content::Batch(_)) && offset >= self.own.end;
+            if let Messages::Next(next) = &mut self.messages
+                && !is_behind
+            {
+                *next = end;
+            }
+            let body = body..end;
+            match content {
+                Content::Batch(_) if is_behind => return Ok(false),
+                Content::Batch(header) if offset < self.own.start => self.row += header.rows,
                 Content::Batch(header) => {
-                    self.offset = body.end;
                     self.open(header, body)?;
                     return Ok(true);
                 }
                 Content::Dictionary { id, is_delta, batch } => {
                     if let Some(field) = self.wanted.get(&id).cloned() {
-                        self.load_dictionary(id, is_delta, &batch, body.clone(), &field)?;
+                        self.load_dictionary(id, is_delta, &batch, body, &field)?;
                     }
                 }
                 Content::Schema(_) => return Err(corrupt("it has two schemas")),
                 Content::Other => {}
             }
-            self.offset = body.end;
         }
     }
 

@@ -20,8 +20,9 @@ pub(in crate::format) struct Field {
     pub(super) is_json: bool,
 }
 
-/// The extension type of strings that are JSON.
+/// The extension types of strings that are JSON, and of 16 bytes that are a UUID.
 const JSON: &str = "arrow.json";
+const UUID: &str = "arrow.uuid";
 
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(in crate::format) struct Integer {
@@ -58,6 +59,7 @@ pub(in crate::format) enum Kind {
         per_second: i64,
     },
     FixedBytes(usize),
+    Uuid,
     /// Strings, or bytes; with offsets of 4 or 8 bytes.
     Bytes {
         is_text: bool,
@@ -96,7 +98,11 @@ fn fields_of(table: Table<'_>, slot: usize, depth: usize, left: &mut usize) -> R
 
 fn field(table: Table<'_>, depth: usize, left: &mut usize) -> Result<Field, Damaged> {
     let children = fields_of(table, 5, depth + 1, left)?;
-    let kind = kind(table)?;
+    let extension = extension(table)?;
+    let kind = match kind(table)? {
+        Kind::FixedBytes(16) if extension == Some(UUID) => Kind::Uuid,
+        kind => kind,
+    };
     let expected = match kind {
         Kind::List(_) | Kind::FixedList(_) | Kind::Map => Some(1),
         Kind::Struct | Kind::Other { .. } => None,
@@ -124,7 +130,7 @@ fn field(table: Table<'_>, depth: usize, left: &mut usize) -> Result<Field, Dama
     };
     let name = table.text(0)?.unwrap_or_default().to_owned();
     let is_text = matches!(kind, Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true });
-    Ok(Field { name, kind, children, dictionary, zone, is_json: is_text && extension(table)? == Some(JSON) })
+    Ok(Field { name, kind, children, dictionary, zone, is_json: is_text && extension == Some(JSON) })
 }
 
 /// The name of a field's extension type.
@@ -240,6 +246,7 @@ impl Field {
             Kind::Timestamp { .. } => "timestamp".to_owned(),
             Kind::Duration { .. } => "duration".to_owned(),
             Kind::FixedBytes(width) => format!("binary[{width}]"),
+            Kind::Uuid => "uuid".to_owned(),
             _ if self.is_json => "json".to_owned(),
             Kind::Bytes { is_text: true, .. } | Kind::View { is_text: true } => "string".to_owned(),
             Kind::Bytes { .. } | Kind::View { .. } => "binary".to_owned(),

@@ -9,7 +9,7 @@ use crate::format::columns::{RowFault, check_row_length};
 use crate::format::exact::{Exact, Typed};
 use crate::format::to_json::{
     open_map, write_bytes, write_date, write_decimal, write_duration, write_filled, write_float,
-    write_integer, write_null, write_string, write_text, write_time, write_timestamp,
+    write_integer, write_null, write_string, write_text, write_time, write_timestamp, write_uuid,
 };
 
 impl From<Damaged> for RowFault {
@@ -105,6 +105,7 @@ impl Writer<'_> {
             Kind::Bytes { is_text: false, .. } | Kind::View { is_text: false } | Kind::FixedBytes(_) => {
                 Typed::Bytes(bytes)
             }
+            Kind::Uuid => Typed::Uuid(bytes),
             Kind::Float(_) if self.out[part.clone()].ends_with(b"null") => Typed::NotANumber,
             Kind::Decimal { scale, .. } => {
                 big_endian = bytes.iter().rev().copied().collect();
@@ -189,6 +190,7 @@ impl Writer<'_> {
             (Kind::Timestamp { per_second, is_utc }, _) => {
                 write_timestamp(whole(8)?, per_second, is_utc, self.out);
             }
+            (Kind::Uuid, _) => write_uuid(slot, self.out),
             (Kind::Duration { .. }, _) => write_duration(whole(8)?, self.out),
             _ => write_bytes(slot, self.out),
         }

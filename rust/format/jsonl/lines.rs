@@ -91,6 +91,15 @@ impl Lines {
         &self.buffer[line]
     }
 
+    /// The bytes that the next line begins with, if any were inflated.
+    pub(super) fn head(&mut self) -> &[u8] {
+        if self.start == self.end {
+            // A failure comes again.
+            _ = self.fill();
+        }
+        &self.buffer[self.start..self.end]
+    }
+
     /// The next line. Errors are those of the input; all lines that end before an error are returned first.
     pub(super) fn next(&mut self) -> Result<Line, String> {
         if self.position.byte >= self.piece_end {

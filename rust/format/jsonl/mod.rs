@@ -4,6 +4,7 @@ mod json;
 mod lines;
 
 use super::reader::{Found, Unreadable};
+use super::sniff::not_lines;
 use super::{AfterError, Position, RawKind, RawRecord};
 use crate::codec::{Decoder, PieceStart};
 pub use json::{Content, Items, Line, Member, Value, Values};
@@ -32,6 +33,12 @@ impl JsonlReader {
     pub(super) fn next(&mut self) -> Result<Option<RawRecord<'_>>, Unreadable> {
         loop {
             let position = self.lines.position();
+            if position == Position::default()
+                && let Some(found) = not_lines(self.lines.head())
+            {
+                let reason = format!("expected JSON lines in the compressed file, found {found}");
+                return Err(Unreadable { position, rest: AfterError::Lost, reason });
+            }
             match self.lines.next() {
                 Ok(LineRead::Complete(range)) => {
                     if !is_blank(without_mark(self.lines.bytes(range.clone()), position)) {

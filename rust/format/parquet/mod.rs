@@ -17,7 +17,7 @@ use std::sync::atomic::AtomicBool;
 use parquet::file::metadata::ParquetMetaData;
 use parquet::schema::types::TypePtr;
 
-use super::columns::{RowFault, inflated_limit, text_of_row};
+use super::columns::{RowFault, check_names, inflated_limit, text_of_row};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Exact, Position, RawKind, RawRecord, ReadOptions, Scratch};
@@ -67,6 +67,8 @@ impl ParquetReader {
         stop: &Arc<AtomicBool>,
     ) -> Result<Self, String> {
         let metadata = metadata(&mut *source)?;
+        let schema = metadata.file_metadata().schema_descr().root_schema_ptr();
+        check_names(schema.get_fields(), parts, &|name| options.projection.reads(name))?;
         let mut groups = group_rows(&metadata)?;
         let own = match piece {
             Some(piece) => groups_in(&metadata, &piece.bytes, source.size())?,
@@ -92,7 +94,7 @@ impl ParquetReader {
             options: Arc::clone(options),
             filter,
             values,
-            schema: metadata.file_metadata().schema_descr().root_schema_ptr(),
+            schema,
             groups,
             group: own.start,
             rows_left,
@@ -253,7 +255,7 @@ impl Values {
             Columns::All => {
                 let mut rows = Rows::new(metadata, size, longest, |_| true)?;
                 if options.projection.is_exact() {
-                    rows.want_exact(metadata);
+                    rows.want_exact();
                 }
                 return Ok(Self::Rows(rows));
             }
@@ -291,6 +293,11 @@ impl Values {
             Self::Rows(rows) => rows.close(),
         }
     }
+}
+
+/// The name of a field, and the fields in it.
+fn parts(field: &TypePtr) -> (&str, &[TypePtr]) {
+    (field.name(), if field.is_primitive() { &[] } else { field.get_fields() })
 }
 
 /// The message about a file that is not valid Parquet.

@@ -1,6 +1,5 @@
 //! Rows as JSON objects, which are read as lines are: for filters, and for records of several columns, of any types.
 
-use std::io::Write;
 use std::ops::Range;
 
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type};
@@ -16,8 +15,9 @@ use crate::format::arrow::{Field, Kind as ArrowKind, stored_fields};
 use crate::format::columns::{RowFault, check_row_length};
 use crate::format::exact::{Exact, Typed};
 use crate::format::to_json::{
-    LARGEST_DECIMAL_BYTES, open_map, write_bytes, write_date, write_decimal, write_filled, write_float,
-    write_integer, write_null, write_string, write_text, write_time, write_timestamp, write_unknown,
+    LARGEST_DECIMAL_BYTES, open_map, write_bytes, write_date, write_decimal, write_duration, write_filled,
+    write_float, write_integer, write_null, write_string, write_text, write_time, write_timestamp,
+    write_unknown, write_uuid,
 };
 
 /// Some columns of a file.
@@ -105,6 +105,7 @@ impl Rows {
                 rows.columns.extend(member(field, &mut first, 0, 0));
             }
         }
+        rows.refine(metadata);
         Ok(rows)
     }
 
@@ -139,8 +140,12 @@ impl Rows {
     }
 
     /// Notes from now on what the values are that JSON lacks.
-    pub(super) fn want_exact(&mut self, metadata: &ParquetMetaData) {
+    pub(super) fn want_exact(&mut self) {
         self.exact = Some(Exact::default());
+    }
+
+    /// Takes what the schema that Arrow stores says beyond Parquet's own.
+    fn refine(&mut self, metadata: &ParquetMetaData) {
         let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
         let stored = pairs.filter(|pair| pair.key == "ARROW:schema").find_map(|pair| pair.value.as_deref());
         let fields = stored.and_then(stored_fields).unwrap_or_default();
@@ -589,6 +594,7 @@ impl Kind {
             Self::Date => write_date(value, out),
             Self::Time(per_second) => write_time(value, per_second, out),
             Self::Timestamp { per_second, is_utc } => write_timestamp(value, per_second, is_utc, out),
+            Self::Duration(_) => write_duration(value, out),
             _ => write_integer(value, out),
         }
     }
@@ -599,15 +605,7 @@ impl Kind {
             (Self::Float16, &[low, high]) => {
                 write_float(half::f16::from_le_bytes([low, high]).into(), out);
             }
-            (Self::Uuid, _) if value.len() == 16 => {
-                out.push(b'"');
-                for (index, byte) in value.iter().enumerate() {
-                    let dash = if matches!(index, 4 | 6 | 8 | 10) { "-" } else { "" };
-                    // Writing to memory does not fail.
-                    _ = write!(out, "{dash}{byte:02x}");
-                }
-                out.push(b'"');
-            }
+            (Self::Uuid, _) if value.len() == 16 => write_uuid(value, out),
             (Self::Null, _) => write_unknown(out),
             _ => write_bytes(value, out),
         }

@@ -259,3 +259,30 @@ def test_rows_are_left_out_of_completions(tmp_path, encoder, key, keep):
         filtered = iterator.stats()["filtered"]
     assert rows == [row for row in range(30) if row not in ((0, 7, 8, 29) if keep is None else (0, 2, 7, 8, 29))]
     assert filtered == 30 - len(rows)
+
+
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_rows_behind_the_end_of_a_shard_are_an_error(tmp_path, encoder, kind):
+    shard, rows = tmp_path / f"a.{kind}", tmp_path / "rows.txt"
+    texts = [f"text {number}" for number in range(10)]
+    if kind == "parquet":
+        pq.write_table(pa.table({"text": texts}), shard)
+    else:
+        shard.write_text("".join(json.dumps({"text": text}) + "\n" for text in texts))
+
+    def read(listed, **arguments):
+        rows.write_bytes("".join(f"{shard.name}/{row}\n" for row in listed).encode("utf-8-sig"))
+        given = {"packing": "pad", "sequence_length": 16, "batch_size": 1, **arguments}
+        iterator = iter(gm.PackedDataset(str(shard), tokenizer=encoder, drop=gm.RowList(str(rows)), **given))
+        return len(list(iterator)), iterator.stats()
+
+    assert read([0, 9])[0] == 8
+    with pytest.raises(
+        gm.ShardError, match=r"record 10.*drop= to list rows of the shard, which has 10 records, found row 10"
+    ):
+        read([3, 99, 10])
+    delivered, stats = read([3, 99], on_error="quarantine", max_error_rate=1.0)
+    assert (delivered, stats["quarantined"], stats["filtered"]) == (9, 1, 1)
+    rows.write_bytes(b"a/\xff/1\n")
+    with pytest.raises(gm.ShardError, match=r"rows\.txt: record 0, byte 0: expected ids in UTF-8"):
+        gm.PackedDataset(str(shard), tokenizer=encoder, drop=gm.RowList(str(rows)), sequence_length=16)

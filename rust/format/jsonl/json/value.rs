@@ -4,6 +4,7 @@ use std::borrow::Cow;
 
 use super::sink::Append;
 use super::{Fault, Scanner};
+use crate::format::marks::TYPED;
 use crate::format::{Plain, Step};
 
 /// The wanted values of a record and its sidecars.
@@ -94,6 +95,18 @@ impl<'a> Values<'a> {
         Some(Value { line: line.line, at })
     }
 
+    /// The string that one of them is. The error names what it is instead; of a type that JSON lacks it has the nearest
+    /// string.
+    pub fn text(&self, value: Value<'a>) -> Result<Cow<'a, str>, &'static str> {
+        match value.content() {
+            _ if self.has_marks && value.is_typed() => {
+                Err("bytes that are not UTF-8, a date, a time, a duration, a decimal or NaN")
+            }
+            Content::Text(text) => Ok(text),
+            found => Err(found.name()),
+        }
+    }
+
     /// One of them as templates take it, with or without the keys that structs fill in with null. The error says what was
     /// expected and found.
     pub fn plain(&self, value: Value<'a>, keeps_filled: bool) -> Result<Plain<'a>, String> {
@@ -168,6 +181,11 @@ impl<'a> Value<'a> {
     /// Whether it is an object without members, or no object.
     pub fn has_no_members(self) -> bool {
         !self.is(b'{') || !self.scanner().open_object().unwrap_or(false)
+    }
+
+    /// Whether it stands in a row for one whose type JSON lacks.
+    pub(in crate::format) fn is_typed(self) -> bool {
+        self.line.as_bytes()[..self.at].ends_with(&[TYPED])
     }
 
     fn is(self, first: u8) -> bool {
