@@ -212,7 +212,10 @@ impl From<String> for Damage {
 
 /// The message of a failure of the store.
 pub(crate) fn read_failed(error: &io::Error) -> String {
-    format!(
-        "expected to read more of the file, found: {error}; check the disk, and that no program writes to the file"
-    )
+    // That kind is the one of objects in stores, whose failures say what to do.
+    let advice = match error.kind() {
+        io::ErrorKind::ConnectionAborted => "",
+        _ => "; check the disk, and that no program writes to the file",
+    };
+    format!("expected to read more of the file, found: {error}{advice}")
 }

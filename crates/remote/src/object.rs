@@ -122,7 +122,7 @@ impl Object {
     fn copy(&self, bytes: Result<Bytes, Failure>, from: u64, out: &mut [u8]) -> io::Result<usize> {
         let bytes = bytes.map_err(|failure| {
             self.client.shared.report(&self.wanted.url, &failure);
-            io::Error::other(failure)
+            io::Error::new(io::ErrorKind::ConnectionAborted, failure)
         })?;
         let rest = &bytes[from as usize..];
         let length = rest.len().min(out.len());

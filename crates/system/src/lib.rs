@@ -5,4 +5,4 @@ pub mod memory;
 mod panic;
 
 pub use lock::lock_unless_forked;
-pub use panic::catch_panic;
+pub use panic::{catch_expected_panic, catch_panic};

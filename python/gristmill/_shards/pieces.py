@@ -1,11 +1,17 @@
 """Pieces: the parts of large shards that lanes read as if they were shards."""
 
+import logging
+import os
 from typing import NamedTuple
 
 from gristmill import _core
+from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
+from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, GristmillError
+
+_LOGGER = logging.getLogger("gristmill")
 
 # Each takes about a hundred bytes.
 _MOST = 2**20
@@ -34,6 +40,29 @@ def cut(manifest: Manifest, split_bytes: int) -> list[Piece]:
         for path, size in manifest
         for start, end in (_core.piece_borders(size, split_bytes) if size > split_bytes > 0 else [(0, size)])
     ]
+
+
+def warn_of_empty_pieces(manifest: Manifest, split_bytes: int, max_document_bytes: int) -> None:
+    """Warns if the first local Parquet shard that is divided has fewer row groups than pieces."""
+    local = (file for file in manifest if file[0].lower().endswith(".parquet") and not stores.is_remote(file[0]))
+    path, size = next(((path, size) for path, size in local if size > split_bytes > 0), ("", 0))
+    if not path:
+        return
+    try:
+        shard = _core.Records(utf8_path(os.path.join(manifest.folder, path)), size, max_document_bytes)
+    except GristmillError:
+        return  # whoever reads it says so
+    groups, pieces = len(shard.row_groups or ()), len(_core.piece_borders(size, split_bytes))
+    if groups < pieces:
+        _LOGGER.warning(
+            "split_bytes=%s: %s has %s, so that %s of its %s have no rows, and lanes without others deliver padding: "
+            "write it with more row groups, or leave split_bytes= out",
+            split_bytes,
+            path,
+            counted(groups, "row group"),
+            pieces - groups,
+            counted(pieces, "piece"),
+        )
 
 
 def count_pieces(manifest: Manifest, split_bytes: int) -> int:

@@ -15,7 +15,7 @@ from gristmill._sample.samples import Chat, ImageText, Text, check_ends
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
-from gristmill._shards.pieces import Piece, count_pieces
+from gristmill._shards.pieces import Piece, count_pieces, warn_of_empty_pieces
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import effects, fingerprints, quarantine
@@ -186,6 +186,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     if pieces > len(manifest):
         _check_may_be_divided(values)
     warn_of_missing_indexes(manifest, values["split_bytes"])
+    warn_of_empty_pieces(manifest, values["split_bytes"], values["max_document_bytes"])
     shard_bytes = sum(manifest.sizes)
     lanes = values["lanes"] = lane_count(values["lanes"], values["batch_size"], pieces, shard_bytes=shard_bytes)
     values["own_lanes"] = lanes_of_host(

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use gristmill_system::catch_panic;
+use gristmill_system::catch_expected_panic;
 use parquet::basic::{CompressionCodec, Type};
 use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
@@ -22,12 +22,17 @@ const LARGEST_FOOTER: u64 = 32 << 20;
 /// The deepest accepted schema: the library recurses through it.
 const DEEPEST_SCHEMA: usize = 64;
 
+/// The most bytes of the header of a dictionary that parquet-mr wrote.
+const LARGEST_OLD_HEADER: u64 = 100;
+
 /// A column's part of a row group.
 #[derive(Debug, Clone, Copy)]
 pub(super) struct Chunk {
     /// Its place in the file.
     pub(super) start: u64,
     pub(super) end: u64,
+    /// How far its last page may go beyond that.
+    pub(super) beyond: u64,
     /// None: its pages are not compressed.
     pub(super) codec: Option<BlockCodec>,
     pub(super) values: Type,
@@ -83,7 +88,12 @@ fn middle(group: &RowGroupMetaData) -> Option<u64> {
 }
 
 /// The part that a row group has of a column, in a file of `size` bytes.
-pub(super) fn chunk(group: &RowGroupMetaData, column: usize, size: u64) -> Result<Chunk, String> {
+pub(super) fn chunk(
+    metadata: &ParquetMetaData,
+    group: &RowGroupMetaData,
+    column: usize,
+    size: u64,
+) -> Result<Chunk, String> {
     let Some(column) = group.columns().get(column) else {
         return Err(corrupt("a row group lacks a column"));
     };
@@ -100,6 +110,7 @@ pub(super) fn chunk(group: &RowGroupMetaData, column: usize, size: u64) -> Resul
         (Ok(start), Some(end)) if start <= end && end <= size => Ok(Chunk {
             start,
             end,
+            beyond: beyond(metadata).min(size - end),
             codec: codec(column.compression_codec())?,
             values: column.column_type(),
             has_lists: column.column_descr().max_rep_level() > 0,
@@ -107,6 +118,16 @@ pub(super) fn chunk(group: &RowGroupMetaData, column: usize, size: u64) -> Resul
         }),
         _ => Err(corrupt("a column chunk does not lie in the file")),
     }
+}
+
+/// How far the last page of a column may go beyond its part of a row group: parquet-mr up to 1.2.8 left the header of the
+/// dictionary out of the length.
+fn beyond(metadata: &ParquetMetaData) -> u64 {
+    let writer = metadata.file_metadata().created_by().unwrap_or_default();
+    let patch = writer.strip_prefix("parquet-mr version 1.2.").map(|rest| rest.as_bytes());
+    let is_old =
+        matches!(patch, Some([b'0'..=b'8', rest @ ..]) if !rest.first().is_some_and(u8::is_ascii_digit));
+    if is_old { LARGEST_OLD_HEADER } else { 0 }
 }
 
 fn codec(codec: CompressionCodec) -> Result<Option<BlockCodec>, String> {
@@ -134,7 +155,7 @@ pub(super) fn metadata(source: &mut dyn Source) -> Result<ParquetMetaData, Strin
         .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
-    catch_panic(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)))
+    catch_expected_panic(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)))
         .and_then(|decoded| decoded.map_err(|error| error.to_string()))
         .map_err(|error| corrupt(&format!("its footer cannot be decoded: {error}")))
 }

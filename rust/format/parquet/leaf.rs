@@ -3,7 +3,7 @@
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
 
-use gristmill_system::catch_panic;
+use gristmill_system::catch_expected_panic;
 use parquet::basic::Type;
 use parquet::column::reader::ColumnReaderImpl;
 use parquet::data_type::{
@@ -73,7 +73,7 @@ impl Leaf {
     /// The leaf with this index in the schema, of a file of `size` bytes.
     pub(super) fn new(metadata: &ParquetMetaData, index: usize, size: u64) -> Result<Self, String> {
         let descriptor = metadata.file_metadata().schema_descr().column(index);
-        let chunks = metadata.row_groups().iter().map(|group| chunk(group, index, size));
+        let chunks = metadata.row_groups().iter().map(|group| chunk(metadata, group, index, size));
         Ok(Self {
             chunks: chunks.collect::<Result<_, _>>()?,
             column: Column::new(descriptor.physical_type()),
@@ -111,7 +111,7 @@ impl Leaf {
         self.clear();
         let Self { descriptor, chunks, column, skipped, row_budget, definition, repetition, .. } = self;
         let pages = || file.pages(chunks[group], row_budget);
-        let read = catch_panic(|| {
+        let read = catch_expected_panic(|| {
             each_type!(column, typed => {
                 typed.open(descriptor, pages);
                 row_budget.store(u64::MAX, Ordering::Relaxed);

@@ -169,10 +169,11 @@ impl Pages {
         if self.stop.load(Ordering::Relaxed) {
             return Err("reading was stopped".to_owned());
         }
-        let left = self.chunk.end - self.offset;
+        let left = self.chunk.end.saturating_sub(self.offset);
         if left == 0 {
             return Ok(None);
         }
+        let left = left + self.chunk.beyond;
         let mut wanted = HEADER_BYTES as u64;
         loop {
             let length = wanted.min(left);
@@ -232,7 +233,8 @@ impl Pages {
 
     fn inflate(&mut self, offset: u64, header: &Header, block: Vec<u8>) -> Result<Vec<u8>, String> {
         let length = header.inflated as usize;
-        let codec = self.chunk.codec.filter(|_| !header.is_plain);
+        // Before version 3, Arrow compressed such pages and noted that it had not; their length shows it.
+        let codec = self.chunk.codec.filter(|_| !header.is_plain || block.len() != length);
         let Some(codec) = codec else {
             return if block.len() == length {
                 Ok(block)

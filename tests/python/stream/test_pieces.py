@@ -303,3 +303,16 @@ def test_shards_with_sidecars_are_not_divided(tmp_path, encoder, texts):
     with pytest.raises(gm.ArgumentError, match="shards cannot be divided with sidecars="):
         make_dataset(path, encoder, **arguments)
     assert list(make_dataset(path, encoder, split_bytes=2**20, lanes=1, **arguments))
+
+
+@pytest.mark.parametrize("rows", [1000, 50])
+def test_parquet_with_fewer_row_groups_than_pieces_is_warned_of(tmp_path, encoder, caplog, rows):
+    path = tmp_path / "a.parquet"
+    table = pa.table({"text": [f"text {number}" for number in range(1000)]})
+    pq.write_table(table, path, row_group_size=rows, compression="none", use_dictionary=False)
+    size = path.stat().st_size
+    gm.PackedDataset(str(path), tokenizer=encoder, sequence_length=16, batch_size=4, lanes=4, split_bytes=size // 4 + 1)
+    expected = (
+        "a.parquet has 1 row group, so that 3 of its 4 pieces have no rows, and lanes without others deliver padding"
+    )
+    assert (expected in caplog.text) == (rows == 1000)

@@ -4,8 +4,10 @@ use std::path::Path;
 
 use _core::format::RawKind;
 use _core::store::LocalFile;
+use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
+use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
 };
@@ -516,6 +518,61 @@ proptest! {
             if reader.skip_to(position).is_ok() && last != Some(AfterError::Lost) {
                 prop_assert_eq!(&read_on(&mut reader)[..], &seen[skipped..]);
             }
+        }
+    }
+}
+
+/// A file of Snappy with small dictionaries, by this writer.
+fn written_by(writer: &str, version: WriterVersion) -> Vec<u8> {
+    let properties = properties()
+        .set_compression(Compression::SNAPPY)
+        .set_writer_version(version)
+        .set_created_by(writer.to_owned())
+        .set_dictionary_enabled(version == WriterVersion::PARQUET_1_0);
+    file(&slices(&texts()), 30, properties.build())
+}
+
+#[test]
+fn compressed_pages_that_old_arrow_says_are_plain() {
+    let mut bytes = written_by("parquet-cpp version 1.5.1-SNAPSHOT", WriterVersion::PARQUET_2_0);
+    // In a page's header: no bytes of repetition levels, then that the page is compressed, which becomes that it is not.
+    let said = [0x15, 0x00, 0x11];
+    let places: Vec<_> = (0..bytes.len() - 3).filter(|at| bytes[*at..].starts_with(&said)).collect();
+    assert!(places.len() > 10, "{places:?}");
+    places.iter().for_each(|at| bytes[at + 2] = 0x12);
+    assert_eq!(read("s.parquet", &bytes), expected(&texts()));
+}
+
+/// A file whose footer says that each part of a column has `bytes` fewer.
+fn with_short_chunks(bytes: &[u8], fewer: i64) -> Vec<u8> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.to_vec())).unwrap();
+    let shortened = metadata.row_groups().iter().map(|group| {
+        let columns = group.columns().iter().map(|column| {
+            let builder = column.clone().into_builder();
+            builder.set_total_compressed_size(column.compressed_size() - fewer).build().unwrap()
+        });
+        group.clone().into_builder().set_column_metadata(columns.collect()).build().unwrap()
+    });
+    let shortened = metadata.clone().into_builder().set_row_groups(shortened.collect()).build();
+    let footer = u32::from_le_bytes(*bytes[bytes.len() - 8..].first_chunk().unwrap()) as usize;
+    let mut out = bytes[..bytes.len() - 8 - footer].to_vec();
+    ParquetMetaDataWriter::new(&mut out, &shortened).finish().unwrap();
+    out
+}
+
+#[test]
+fn columns_of_old_parquet_mr_go_beyond_their_length() {
+    for fewer in [1, 14] {
+        let read_by = |writer: &str| {
+            let bytes = written_by(writer, WriterVersion::PARQUET_1_0);
+            read("s.parquet", &with_short_chunks(&bytes, fewer))
+        };
+        assert_eq!(read_by("parquet-mr version 1.2.8 (build abc)"), expected(&texts()));
+        assert_eq!(read_by("parquet-mr version 1.2.0"), expected(&texts()));
+        for writer in
+            ["parquet-mr version 1.2.10", "parquet-mr version 1.2.9", "parquet-mr version 1.12.3", "x"]
+        {
+            assert!(reason(&read_by(writer)).contains("corrupt"), "{writer}");
         }
     }
 }
