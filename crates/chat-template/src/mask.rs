@@ -163,7 +163,7 @@ impl Trained {
 pub(crate) struct Message<'a> {
     role: &'a str,
     trained: bool,
-    /// It has content that is more than white space, or tool calls.
+    /// It has content that is more than white space, calls, a refusal or a sound.
     speaks: bool,
     /// It has tool calls.
     calls: bool,
@@ -188,11 +188,12 @@ impl<'a> Message<'a> {
                 )
             })?;
         }
-        let calls = field("tool_calls").is_some_and(is_said);
+        let says = |names: &[&str]| names.iter().any(|name| field(name).is_some_and(is_said));
+        let calls = says(&CALLS);
         Ok(Self {
             role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
             trained,
-            speaks: field("content").is_some_and(is_said) || calls,
+            speaks: calls || says(&["content", "refusal", "audio"]),
             calls,
         })
     }
@@ -241,9 +242,13 @@ fn is_said(value: Val<'_>) -> bool {
     match value {
         Val::Str(text) => !text.text.trim().is_empty(),
         Val::List(list) => !list.items.is_empty(),
+        Val::Dict(dict) => !dict.entries.is_empty(),
         _ => false,
     }
 }
+
+/// The keys that messages have calls under; the second one is OpenAI's older one.
+const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// The keys that messages have reasoning under.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
@@ -379,7 +384,7 @@ fn words_of(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
     match rendering.source(run.origin.0) {
         Source::Message { part: "role", .. } => None,
         Source::Message { message, part } if REASONING.contains(&part) => Some((message, Part::Reasoning)),
-        Source::Message { message, part: "tool_calls" } => Some((message, Part::ToolCalls)),
+        Source::Message { message, part } if CALLS.contains(&part) => Some((message, Part::ToolCalls)),
         Source::Message { message, .. } => Some((message, Part::Content)),
         _ => None,
     }
@@ -644,7 +649,7 @@ impl<'a, 'r> Finder<'a, 'r> {
 
     /// Whether the conversation is the same without the tool calls of a message.
     fn is_same_without_calls(&mut self, message: usize) -> Result<bool> {
-        let messages = self.session.without(message, &["tool_calls"])?;
+        let messages = self.session.without(message, &CALLS)?;
         let same = self.render_messages(messages, self.session.add_generation_prompt)?;
         Ok(same.is_some_and(|same| same.text == self.text()))
     }

@@ -377,6 +377,11 @@ fn message_whose_words_are_left_out_is_an_error() {
     refused(chatml, call, "nothing that it says");
     let both = call.replace("\"tool_calls\"", "\"content\": \"A\", \"tool_calls\"");
     refused(chatml, &both, "none of its tool calls");
+    let older = both.replace("\"tool_calls\": [{\"name\": \"f\"}]", "\"function_call\": {\"name\": \"f\"}");
+    refused(chatml, &older, "none of its tool calls");
+    let refusal =
+        call.replace("\"tool_calls\": [{\"name\": \"f\"}]", "\"content\": null, \"refusal\": \"No\"");
+    refused(chatml, &refusal, "nothing that it says");
     let untrained = both.replace("\"tool_calls\"", "\"train\": false, \"tool_calls\"");
     assert_eq!(trained(chatml, &untrained, TrainOn::Assistant).unwrap(), "<A>U</s><A>A</s>");
 }

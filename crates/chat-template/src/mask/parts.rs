@@ -6,7 +6,7 @@
 
 use std::ops::Range;
 
-use super::{Finder, Part, REASONING, Region, common_prefix, mask_error, token_ranges};
+use super::{CALLS, Finder, Part, REASONING, Region, common_prefix, mask_error, token_ranges};
 use crate::chat::Rendered;
 use crate::error::Result;
 
@@ -381,7 +381,7 @@ impl Part {
         match self {
             Self::Content => &["content"],
             Self::Reasoning => &REASONING,
-            Self::ToolCalls => &["tool_calls"],
+            Self::ToolCalls => &CALLS,
         }
     }
 
