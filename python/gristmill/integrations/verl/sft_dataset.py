@@ -173,11 +173,13 @@ def _encode(
             raise TemplateError(f"messages[{index}]: expected a role, found {shortened(message.get('role'))}")
     wanted = [_override(message) for message in messages]
     own = [message["role"] == "assistant" for message in messages]
+    # It is followed here, and by no mask.
+    unflagged = [{key: value for key, value in one.items() if key != "loss_mask"} for one in messages]
 
     def masked(trained: Sequence[bool], train_on: Any) -> tuple[Ids, Mask]:
         marked = [
             message if is_trained else {**message, "train": False}
-            for message, is_trained in zip(messages, trained, strict=True)
+            for message, is_trained in zip(unflagged, trained, strict=True)
         ]
         return template.encode(
             marked,
