@@ -247,7 +247,7 @@ fn is_said(value: Val<'_>) -> bool {
     }
 }
 
-/// The keys that messages have calls under; the second one is OpenAI's older one.
+/// The keys that messages have calls under; the second one is the older form.
 const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// The keys that messages have reasoning under.

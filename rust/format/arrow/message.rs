@@ -188,7 +188,9 @@ fn schema(table: Table<'_>, version: i16) -> Result<Result<Vec<Field>, String>, 
     let fields = fields(table)?;
     let mut has_union = false;
     let mut look = |field: &Field| has_union |= matches!(field.kind, Kind::Other { name: "union", .. });
-    fields.iter().for_each(|field| field.for_each(&mut look));
+    for field in &fields {
+        field.for_each(&mut look);
+    }
     // Unions had one buffer more.
     if version < V4 || version < V5 && has_union {
         return Ok(Err(format!(

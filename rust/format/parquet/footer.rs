@@ -124,7 +124,7 @@ pub(super) fn chunk(
 /// dictionary out of the length.
 fn beyond(metadata: &ParquetMetaData) -> u64 {
     let writer = metadata.file_metadata().created_by().unwrap_or_default();
-    let patch = writer.strip_prefix("parquet-mr version 1.2.").map(|rest| rest.as_bytes());
+    let patch = writer.strip_prefix("parquet-mr version 1.2.").map(str::as_bytes);
     let is_old =
         matches!(patch, Some([b'0'..=b'8', rest @ ..]) if !rest.first().is_some_and(u8::is_ascii_digit));
     if is_old { LARGEST_OLD_HEADER } else { 0 }
