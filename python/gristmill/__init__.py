@@ -15,7 +15,7 @@ from gristmill._images.decoding import decode_image, image_size
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture, Source
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
@@ -68,6 +68,7 @@ __all__ = [
     "ImageModel",
     "ImagePlan",
     "ImageText",
+    "Instruction",
     "Manifest",
     "MissingExtraError",
     "MissingShardError",

@@ -7,6 +7,7 @@ use gristmill_chat_template::{
 };
 
 use super::field::Field;
+use super::instruction::Columns;
 use super::share_gpt;
 use crate::format::{Content, Plain, Step, Value, Values};
 
@@ -19,6 +20,8 @@ pub struct Conversations {
     pub template: ChatTemplate,
     /// The key of the messages.
     pub messages: Field,
+    /// Or the keys of parts that messages are made of.
+    pub columns: Option<Columns>,
     /// Where tools come from.
     pub tools: Tools,
     /// Further variables of the template: a JSON object.
@@ -120,6 +123,9 @@ impl Conversations {
 
     /// The messages of a record, as templates take them.
     pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
+        if let Some(columns) = &self.columns {
+            return columns.messages(values);
+        }
         let key = self.messages.key();
         let mut found = self.messages.of(values);
         let mut system = self.system.as_ref().and_then(|system| system.of(values));

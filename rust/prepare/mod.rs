@@ -11,6 +11,7 @@ pub mod field;
 pub mod fill_in_the_middle;
 mod image_messages;
 pub mod image_text;
+pub mod instruction;
 mod json_pairs;
 mod share_gpt;
 pub mod sidecars;

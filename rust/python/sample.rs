@@ -18,6 +18,7 @@ use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
+use crate::prepare::instruction::Columns;
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
@@ -46,12 +47,14 @@ pub enum Masked {
     ImageText(ImageTextPlan),
 }
 
-/// A conversation. Tools are JSON, or the key of a record that holds them.
+/// A conversation. Tools are JSON, or the key of a record that holds them; columns are those of an instruction, its input,
+/// the output and the system prompt.
 #[derive(FromPyObject)]
 #[allow(clippy::struct_excessive_bools)] // as many as the class has
 pub struct ChatPlan {
     template: Py<ChatTemplate>,
     field: String,
+    columns: Option<(String, Option<String>, Option<String>, Option<String>)>,
     fixed_tools: Option<Vec<u8>>,
     tools_field: Option<String>,
     training: TrainOptions,
@@ -218,6 +221,10 @@ impl ChatPlan {
         has_mask: bool,
         mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<Conversations, Error> {
+        let columns = self.columns.map(|(instruction, input, output, system)| {
+            let [input, output, system] = [input, output, system].map(|key| key.map(|key| wanted(&key)));
+            Columns { instruction: wanted(&instruction), input, output, system }
+        });
         let messages = wanted(&self.field);
         let beside = self.field.rfind('.').map_or("", |dot| &self.field[..=dot]);
         let system = (self.format != "messages").then(|| wanted(&format!("{beside}system")));
@@ -233,6 +240,7 @@ impl ChatPlan {
             filter_paths,
             template: self.template.get().inner().clone(),
             messages,
+            columns,
             tools,
             kwargs: self.kwargs,
             add_generation_prompt: self.add_generation_prompt,

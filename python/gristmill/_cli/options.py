@@ -123,7 +123,8 @@ sample_option = click.option(
     "sample",
     multiple=True,
     metavar="KIND|NAME=VALUE",
-    help="What a record becomes: text, chat, completion or image_text, then arguments of gm.Text and so on; repeated.",
+    help="What a record becomes: text, chat, instruction, completion or image_text, then arguments of gm.Text and so "
+    "on; repeated.",
 )
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 

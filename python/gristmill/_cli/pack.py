@@ -115,7 +115,7 @@ def _of_shards(
     words = named.parse(sample)
     if words is not None and words["kind"] == "image_text":
         raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
-    if words is not None and words["kind"] == "chat" and not options.is_given("eos"):
+    if words is not None and words["kind"] in ("chat", "instruction") and not options.is_given("eos"):
         arguments["eos"] = None  # A conversation has no EOS token but those of its template.
     storage = arguments["storage_options"]
     return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words, storage=storage)

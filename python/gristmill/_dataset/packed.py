@@ -83,11 +83,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
       text_field: key of the record that holds the text.
       sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on; with
-        `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`
-        or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that are trained
-        on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`), or 0 in the
-        array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have. A
-        conversation gets neither EOS nor BOS but by its template. `ImageText`: images with a text or a conversation.
+        `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`,
+        `Instruction` or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that
+        are trained on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`),
+        or 0 in the array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have.
+        A conversation gets neither EOS nor BOS but by its template. `ImageText`: images with a text or a conversation.
         "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is

@@ -9,7 +9,7 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gristmill._images.model import ImageModel
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Sample, Text
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Sample, Text
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
@@ -18,6 +18,7 @@ Made = TypeVar("Made", bound=Sample)
 KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion] | type[ImageText]] = {
     "text": Text,
     "chat": Chat,
+    "instruction": Instruction,
     "completion": Completion,
     "image_text": ImageText,
 }

@@ -24,7 +24,7 @@ from gristmill._chat.template import (
 from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
 from gristmill._sample import image_fields
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Text
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
@@ -75,6 +75,7 @@ class ChatPlan:
 
     Attributes:
       chat_template: the template, with the dataset's tokenizer.
+      columns: the keys of an instruction, its input, the output and the system prompt, in place of `field`.
       fixed_tools: the tools of all conversations, as JSON.
       tools_field: or the key of the record that holds its own.
       training: what is trained on.
@@ -85,6 +86,7 @@ class ChatPlan:
     has_mask: ClassVar[bool] = True
     chat_template: ChatTemplate
     field: str
+    columns: tuple[str, str | None, str | None, str | None] | None
     fixed_tools: bytes | None
     tools_field: str | None
     training: dict[str, Any]
@@ -313,6 +315,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     return ChatPlan(
         chat_template=template,
         field=sample.field,
+        columns=sample.columns if isinstance(sample, Instruction) else None,
         fixed_tools=fixed_tools,
         tools_field=tools_field,
         training=train_options(
@@ -437,7 +440,7 @@ def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
     values = {
         field.name: instead.get(field.name, getattr(sample, field.name))
         for field in dataclasses.fields(sample)
-        if instead.get(field.name, getattr(sample, field.name)) != field.default
+        if field.init and instead.get(field.name, getattr(sample, field.name)) != field.default
     }
     inside = ", ".join(f"{name}={json.dumps(value, ensure_ascii=False)}" for name, value in values.items())
     return f"{type(sample).__name__}({inside})"

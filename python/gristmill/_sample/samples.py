@@ -1,7 +1,8 @@
-"""`Text`, `FillInTheMiddle`, `Chat`, `Completion` and `ImageText`: what a record becomes, as callers say it."""
+"""`Text`, `Chat`, `Instruction`, `Completion`, `ImageText` and so on: what a record becomes, as callers say it."""
 
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
+from dataclasses import field as dataclass_field
 from typing import Any, Literal, TypeAlias
 
 from gristmill._chat.template import ChatTemplate, OnLostReasoning, TrainOn, check_final_stop
@@ -176,6 +177,58 @@ class Chat:
             checks.text("tools", self.tools)
 
 
+@dataclass(frozen=True, init=False)
+class Instruction(Chat):
+    """A conversation whose parts have a column each, as in Alpaca: an instruction, perhaps an input, and the output.
+
+    The user's message is the instruction, a newline and the input; the instruction alone where the input is missing,
+    null or empty. The assistant's message is the output.
+
+    Attributes:
+      instruction: key of the record that holds the instruction.
+      input: key of the input. None: there is none.
+      output: key of the output. With `add_generation_prompt` the conversation ends before it.
+      system: key of a system prompt, which a record may lack, too. None: there is none.
+
+    Args:
+      options: the others of `Chat`, but for `field` and `format`.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    # Names a prompt.
+    field: str = dataclass_field(default="instruction", init=False)
+    instruction: str = "instruction"
+    input: str | None = "input"
+    output: str = "output"
+    system: str | None = None
+
+    def __init__(
+        self,
+        instruction: str = "instruction",
+        input: str | None = "input",  # noqa: A002
+        output: str = "output",
+        system: str | None = None,
+        **options: Any,
+    ) -> None:
+        if "field" in options or options.get("format", "messages") != "messages":
+            raise ArgumentError(
+                "field=, format=: gm.Instruction has a key for each part of a conversation; leave them out"
+            )
+        super().__init__(instruction, **options)
+        for name, key in {"instruction": instruction, "input": input, "output": output, "system": system}.items():
+            if key is not None or name in ("instruction", "output"):
+                checks.text(name, key)
+            object.__setattr__(self, name, key)
+
+    @property
+    def columns(self) -> tuple[str, str | None, str | None, str | None]:
+        """The keys of the parts, without that of the output where the conversation ends before it."""
+        return self.instruction, self.input, None if self.add_generation_prompt else self.output, self.system
+
+
 @dataclass(frozen=True)
 class Completion:
     """A prompt and its completion, joined as they are and trained on the completion and the EOS token after it.
@@ -260,7 +313,7 @@ class ImageText:
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, ImageModel, ImageFunction)):
             raise checks.wrong_type("model", self.model, "a name, a gm.ImageModel or a gm.ImageFunction")
-        if self.text is not None and not isinstance(self.text, (Text, Chat)):
+        if self.text is not None and (not isinstance(self.text, (Text, Chat)) or isinstance(self.text, Instruction)):
             raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
         if isinstance(self.text, Text) and self.text.fim is not None:
             raise ArgumentError(
@@ -302,7 +355,7 @@ def check(name: str, value: Any) -> Sample | None:
     """
     if value is None or isinstance(value, (Text, Chat, Completion, ImageText)):
         return value
-    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Completion, gm.ImageText or None")
+    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.ImageText or None")
 
 
 def check_ends(values: Mapping[str, Any]) -> None:

@@ -133,7 +133,8 @@ class Input:
     sample: Plan | None = _argument(
         SampleKind(),
         None,
-        "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Completion`, `gm.ImageText`.",
+        "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Instruction`, "
+        "`gm.Completion`, `gm.ImageText`.",
         none="the text in `text_field`",
         see="fine-tuning.md",
     )

@@ -40,6 +40,7 @@ def sample_options(*words):
             gm.Chat("turns.chat", train_on="last"),
         ),
         (("completion", "prompt_field=q", "completion_field=a"), gm.Completion("q", "a")),
+        (("instruction", "instruction=q", "input=null", "output=a"), gm.Instruction("q", None, "a")),
     ],
 )
 def test_packed_samples_keep_their_masks(tmp_path, source, capsys, monkeypatch, words, sample):
@@ -94,7 +95,7 @@ def test_row_of_a_conversation_is_located(tmp_path, source, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["talk"], "expected 'text', 'chat', 'completion' or 'image_text' first"),
+        (["talk"], "expected 'text', 'chat', 'instruction', 'completion' or 'image_text' first"),
         (["chat", "train_on"], "expected name=value"),
         (["chat", "tone=kind"], "gm.Chat"),
         (["chat", "train_on=none"], "train_on="),

@@ -504,6 +504,79 @@ def test_keys_with_dots_lead_into_objects(tmp_path, folder, write_records):
     assert_same_batches(rows(both, folder, gm.Completion("data.p", "data.c")), rows(plain, folder, gm.Completion())[:1])
 
 
+@pytest.mark.parametrize("write_records", [write, parquet, arrow_stream])
+def test_instruction_is_a_conversation_of_its_columns(tmp_path, folder, write_records):
+    columns = [
+        {"system": None, "instruction": 'Add "naïve"', "input": "2\n2", "output": "4 🙂"},
+        {"system": "Short.", "instruction": "Say hi", "input": "", "output": "hi"},
+        {"system": "", "instruction": "Say no", "input": None, "output": "no"},
+        {"system": None, "instruction": "", "input": "only input", "output": "yes"},
+    ]
+    asked = ['Add "naïve"\n2\n2', "Say hi", "Say no", "only input"]
+    conversations = [
+        [
+            *([{"role": "system", "content": record["system"]}] if record["system"] else []),
+            {"role": "user", "content": question},
+            {"role": "assistant", "content": record["output"]},
+        ]
+        for record, question in zip(columns, asked, strict=True)
+    ]
+    chats = write(tmp_path / "chats.jsonl", [{"messages": messages} for messages in conversations])
+    table = write_records(tmp_path / "columns", columns)
+    for options in ({}, {"train_on": "all", "special_tokens_in_content": "text"}):
+        expected = rows(chats, folder, gm.Chat(**options))
+        assert_same_batches(rows(table, folder, gm.Instruction(system="system", **options)), expected)
+    # Keys of other names, and a record without an input.
+    pair = write_records(tmp_path / "pair", [{"question": "Say hi", "data": {"answer": "hi"}}])
+    messages = [{"messages": [message for message in conversations[1] if message["role"] != "system"]}]
+    expected = rows(write(tmp_path / "pair.jsonl", messages), folder, gm.Chat())
+    for input_key in (None, "input"):
+        sample = gm.Instruction("question", input_key, "data.answer")
+        assert_same_batches(rows(pair, folder, sample), expected)
+    # A prompt ends before the output, also where there is none.
+    asking = write_records(tmp_path / "asking", [{"question": "Say hi"}])
+    sample = gm.Instruction("question", output="missing", add_generation_prompt=True)
+    arguments = {"tokenizer": folder, "layout": "ragged", "batch_size": 1, "prompt_length": 64}
+    found = next(iter(gm.PromptDataset(asking, prompt=sample, **arguments)))
+    asked_alone = write(tmp_path / "asked.jsonl", [{"question": [{"role": "user", "content": "Say hi"}]}])
+    expected = next(
+        iter(gm.PromptDataset(asked_alone, prompt=gm.Chat("question", add_generation_prompt=True), **arguments))
+    )
+    assert found.keys() == expected.keys()
+    for name in found:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+@pytest.mark.parametrize(
+    ("record", "expected"),
+    [
+        ({"instruction": "a"}, 'under the key "output", found no such key'),
+        ({"instruction": None, "output": "b"}, 'under the key "instruction", found null'),
+        ({"instruction": "a", "input": ["x"], "output": "b"}, 'under the key "input", found a list'),
+    ],
+)
+def test_instruction_without_strings_is_a_bad_record(tmp_path, folder, record, expected):
+    path = write(tmp_path / "a.jsonl", [record])
+    with pytest.raises(gm.ShardError, match=expected):
+        rows(path, folder, gm.Instruction())
+
+
+@pytest.mark.parametrize(
+    "make",
+    [
+        lambda: gm.Instruction(field="messages"),
+        lambda: gm.Instruction(format="sharegpt"),
+        lambda: gm.Instruction(""),
+        lambda: gm.Instruction(output=None),
+        lambda: gm.Instruction(train_on="answers"),
+        lambda: gm.ImageText("gemma3", text=gm.Instruction()),
+    ],
+)
+def test_instruction_checks_its_arguments(make):
+    with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError)):
+        make()
+
+
 @pytest.mark.parametrize("write_columns", [parquet, arrow_stream])
 def test_missing_column_is_an_error(tmp_path, folder, write_columns):
     path = write_columns(tmp_path / "a.columns", [{"text": "a"}])

@@ -1,0 +1,75 @@
+//! Instructions that have a column for each part, as Alpaca's, as messages.
+//!
+//! ```text
+//! {"instruction": "Add.", "input": "2+2", "output": "4"}      {"role": "user", "content": "Add.\n2+2"}
+//!                                                             {"role": "assistant", "content": "4"}
+//! ```
+
+use std::borrow::Cow;
+
+use super::field::Field;
+use crate::format::{Content, Plain, Value, Values};
+
+/// The keys of the parts.
+#[derive(Debug, Clone)]
+pub struct Columns {
+    /// What is asked for.
+    pub instruction: Field,
+    /// What it is about; a record may lack it.
+    pub input: Option<Field>,
+    /// The answer. None: the conversation ends before it.
+    pub output: Option<Field>,
+    /// The system prompt; a record may lack it.
+    pub system: Option<Field>,
+}
+
+impl Columns {
+    /// The messages of a record. The error says what was expected and found.
+    pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
+        let mut messages = Vec::new();
+        if let Some(system) = optional(self.system.as_ref(), values)? {
+            messages.push(("system", system));
+        }
+        let instruction = required(&self.instruction, values)?;
+        messages.push((
+            "user",
+            match optional(self.input.as_ref(), values)? {
+                None => instruction,
+                Some(input) if instruction.is_empty() => input,
+                Some(input) => format!("{instruction}\n{input}").into(),
+            },
+        ));
+        if let Some(output) = &self.output {
+            messages.push(("assistant", required(output, values)?));
+        }
+        let write = |(role, content): &(&str, Cow<'_, str>)| {
+            serde_json::to_string(content)
+                .map(|content| format!(r#"{{"role":"{role}","content":{content}}}"#))
+        };
+        let written = messages.iter().map(write).collect::<Result<Vec<_>, _>>();
+        Ok(Plain::new(format!("[{}]", written.map_err(|error| error.to_string())?.join(","))))
+    }
+}
+
+/// The string under a key.
+fn required<'a>(field: &Field, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
+    match field.of(values).map(Value::content) {
+        Some(Content::Text(text)) => Ok(text),
+        found => Err(expected(field, found.as_ref())),
+    }
+}
+
+/// The string under a key, unless it is missing, null or empty.
+fn optional<'a>(field: Option<&Field>, values: &Values<'a>) -> Result<Option<Cow<'a, str>>, String> {
+    let Some(field) = field else { return Ok(None) };
+    match field.of(values).map(Value::content) {
+        None | Some(Content::Null) => Ok(None),
+        Some(Content::Text(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
+        found => Err(expected(field, found.as_ref())),
+    }
+}
+
+fn expected(field: &Field, found: Option<&Content<'_>>) -> String {
+    let found = found.map_or("no such key", Content::name);
+    format!("expected a string under the key {:?}, found {found}", field.key())
+}
