@@ -6,11 +6,12 @@ import itertools
 import json
 import os
 import pickle
-import runpy
+import signal
 import sys
 import traceback
 import unittest.mock
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 
 import jax
@@ -20,6 +21,7 @@ from jax.experimental import multihost_utils
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 import gristmill as gm
+from gristmill.integrations import maxtext
 
 # For each mesh: a function of 8 devices as [host, device of the host] to axes and partition spec.
 MESHES = {
@@ -46,10 +48,43 @@ def make_sharding(mesh: str) -> NamedSharding:
     return NamedSharding(Mesh(grid, axes), spec)
 
 
-def maxtext_stream(file: str, dataset: Any, after: int, state: Any) -> dict[str, Any]:
-    """Hashes of the batches after some, or after a state, of the file for MaxText, and the state there."""
-    example = runpy.run_path(file)
-    iterator = example["DataLoadIterator"](dataset, Mesh(np.array(jax.devices()), ("data",)))
+def maxtext_config(config: dict[str, Any], fails: str | None) -> dict[str, Any]:
+    """Hashes of all batches of training and evaluation by a config of MaxText's; the state and the error at the end.
+
+    The last host lacks its files, or is interrupted before the third batch, if `fails` says so.
+    """
+    is_last = jax.process_index() == jax.process_count() - 1 and fails is not None
+    if is_last and fails == "file":
+        config["grain_train_files"] = "missing.jsonl"
+    found: dict[str, Any] = {"train": [], "evaluation": [], "state": None, "error": ""}
+    mesh = Mesh(np.array(jax.devices()), ("data",))
+    try:
+        train, evaluation = maxtext.make_gristmill_iterators(SimpleNamespace(eval_interval=5, **config), mesh)
+    except Exception as error:
+        return {**found, "error": str(error)}
+    try:
+        with contextlib.suppress(StopIteration):
+            while True:
+                if is_last and fails == "interrupt" and len(found["train"]) == 2:
+                    signal.raise_signal(signal.SIGINT)
+                found["train"].append(_hash(next(train)))
+    except maxtext.LoadError as error:
+        found["error"] = str(error)
+    found["state"] = train.local_iterator.get_state()
+    if not found["error"]:
+        for _ in range(2):
+            found["evaluation"] += [_hash(batch) for batch in evaluation]
+    return found
+
+
+def _hash(batch: dict[str, jax.Array]) -> str:
+    whole = multihost_utils.process_allgather(batch, tiled=True)
+    return hashlib.sha256(b"".join(whole[name].tobytes() for name in sorted(whole))).hexdigest()
+
+
+def maxtext_stream(dataset: Any, after: int, state: Any) -> dict[str, Any]:
+    """Hashes of the batches after some, or after a state, of MaxText's iterator, and the state there."""
+    iterator = maxtext.DataLoadIterator(dataset, Mesh(np.array(jax.devices()), ("data",)))
     if state is None:
         for _ in range(after):
             next(iterator)
@@ -60,8 +95,7 @@ def maxtext_stream(file: str, dataset: Any, after: int, state: Any) -> dict[str,
     # Not a for loop, which starts over.
     with contextlib.suppress(StopIteration):
         while True:
-            whole = multihost_utils.process_allgather(next(iterator), tiled=True)
-            rest.append(hashlib.sha256(b"".join(whole[name].tobytes() for name in sorted(whole))).hexdigest())
+            rest.append(_hash(next(iterator)))
     iterator.close()
     return {"state": found, "rest": rest}
 

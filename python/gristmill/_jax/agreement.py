@@ -45,7 +45,7 @@ def check_same_stream(fingerprint: str, sharding: Any) -> None:
     """
     if not _spans_processes(sharding):
         return
-    by_process = _gathered(exchange(frozenset(sharding.device_set)), fingerprint.encode())
+    by_process = gathered(exchange(frozenset(sharding.device_set)), fingerprint.encode())
     if len(set(by_process.values())) > 1:
         raise ArgumentError(
             f"the processes of the sharding have different streams: {_describe_differences(by_process)}"
@@ -203,7 +203,7 @@ def _spans_processes(sharding: Any) -> bool:
     return len(processes) > 1 and jax.process_index() in processes
 
 
-def _gathered(exchange: Exchange, text: bytes) -> dict[int, str]:
+def gathered(exchange: Exchange, text: bytes) -> dict[int, str]:
     """For each process its text; the own one for all if they are equal."""
     digest = hashlib.blake2b(text, digest_size=_DIGEST_BYTES).digest()
     summaries = exchange.gather(lambda _: _words(len(text).to_bytes(_WORD_BYTES, "little") + digest))

@@ -1,10 +1,11 @@
-"""`examples/maxtext_gristmill.py` beside MaxText's own Grain pipeline; `make test-maxtext` installs MaxText.
+"""`gristmill.integrations.maxtext` beside MaxText's own Grain pipeline; `make test-maxtext` installs MaxText.
 
-Without MaxText, its config is a namespace of the settings that the file reads, and only what needs no MaxText runs.
+Without MaxText, its config is a namespace of the settings that are read, and only what needs no MaxText runs.
 """
 
+import itertools
 import json
-import runpy
+import re
 from types import SimpleNamespace
 
 import jax
@@ -15,19 +16,16 @@ import pytest
 
 import gristmill as gm
 from chat_models import write_chatml
-from helpers import ROOT, write_shard
+from gristmill.integrations import maxtext
+from gristmill.integrations.maxtext.settings import KEYS as SETTINGS
+from gristmill.integrations.maxtext.settings import sources_of
+from helpers import write_shard
 from run_hosts import run_hosts
 
-FILE = ROOT / "examples" / "maxtext_gristmill.py"
 LENGTH = 128
 KEYS = {f"{side}{what}" for side in ("inputs", "targets") for what in ("", "_segmentation", "_position")}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
-
-
-@pytest.fixture(scope="module")
-def example():
-    return SimpleNamespace(**runpy.run_path(str(FILE)))
 
 
 @pytest.fixture(scope="module")
@@ -86,19 +84,19 @@ def config(parquet, tokenizer):
             "use_sft": False,
             "sft_train_on_completion_only": True,
             "chat_template": "",
-            "expansion_factor_real_data": -1,
+            "gristmill": {},
         }
         return SimpleNamespace(**{**defaults, **settings(parquet, tokenizer), **more})
 
     return config
 
 
-def test_train_and_eval_iterators_have_whole_batches(example, config, mesh):
-    train = example.make_gristmill_train_iterator(config(), mesh, [0])
+def test_train_and_eval_iterators_have_whole_batches(config, mesh):
+    train = maxtext.make_gristmill_train_iterator(config(), mesh, [0])
     first = next(train)
     assert set(first) == KEYS
     assert {array.shape for array in first.values()} == {(8, LENGTH)}
-    evaluation = example.make_gristmill_eval_iterator(config(), mesh, [0])
+    evaluation = maxtext.make_gristmill_eval_iterator(config(), mesh, [0])
     counts = [sum(1 for _ in evaluation) for _ in range(2)]  # each loop starts over
     assert counts[0] == counts[1] > 0
     evaluation.reset()
@@ -108,7 +106,7 @@ def test_train_and_eval_iterators_have_whole_batches(example, config, mesh):
         iterator.close()
 
 
-def test_mixtures_are_those_of_the_settings(example, config, parquet, tmp_path):
+def test_mixtures_are_those_of_the_settings(config, parquet, tmp_path):
     other = tmp_path / "other.parquet"
     pq.write_table(pa.table({"text": ["zzz " * 30] * 50}), other)
     file = tmp_path / "mixture.json"
@@ -116,20 +114,20 @@ def test_mixtures_are_those_of_the_settings(example, config, parquet, tmp_path):
     by_file = {"grain_train_files": "", "grain_train_mixture_config_path": str(file)}
     for more in ({"grain_train_files": f"{parquet},3;{other},1"}, by_file):
         own = config(**more)
-        patterns = example._patterns(own.grain_train_files, own.grain_train_mixture_config_path)
-        dataset = example.make_dataset(own, patterns, ["text"], batch_size=8, epochs=1)
+        patterns = sources_of(own.grain_train_files, own.grain_train_mixture_config_path)
+        dataset = maxtext.make_dataset(own, patterns, ["text"], batch_size=8, epochs=1)
         with iter(dataset) as batches:
             next(batches)
             assert [source["rows"] for source in batches.stats()["sources"].values()] == [6, 2]
 
 
-def test_conversations_are_trained_on_answers(example, config, tmp_path):
+def test_conversations_are_trained_on_answers(config, tmp_path):
     model = write_chatml(tmp_path / "model")
     messages = [{"role": "user", "content": "What is 1 + 1?"}, {"role": "assistant", "content": "It is 2."}]
     shard = tmp_path / "chats.jsonl"
     shard.write_text(json.dumps({"messages": messages}) + "\n")
     own = config(tokenizer_path=str(model), use_sft=True, grain_packing_type="best_fit")
-    dataset = example.make_dataset(own, {str(shard): 1.0}, ["messages"], batch_size=1, epochs=1)
+    dataset = maxtext.make_dataset(own, {str(shard): 1.0}, ["messages"], batch_size=1, epochs=1)
     batch = next(iter(dataset))
     trained = batch["targets"][batch["targets_segmentation"] != 0]
     assert "It is 2." in gm.Encoder.from_pretrained(model).decode(trained)
@@ -137,11 +135,218 @@ def test_conversations_are_trained_on_answers(example, config, tmp_path):
 
 
 @pytest.mark.parametrize(
-    "more", [{"use_dpo": True}, {"expansion_factor_real_data": 2}, {"train_data_columns": ["a", "b"]}]
+    "more",
+    [
+        {"use_dpo": True},
+        {"tokenize_train_data": False},
+        {"formatting_func_path": "a.b"},
+        {"train_data_columns": ["a", "b"]},
+        {"train_data_columns": ["a", "b"], "use_sft": True},
+        {"chat_template_path": "missing.jinja", "use_sft": True, "train_data_columns": ["messages"]},
+        {"gristmill": {"lane": 3}},
+        {"gristmill": {"date": "2026-11-28"}},
+        {"gristmill": {"lanes": 3}},
+        {"max_target_length": 0},
+    ],
 )
-def test_what_the_file_does_not_do_is_refused(example, config, mesh, more):
-    with pytest.raises(ValueError, match=next(iter(more)).replace("train_data_", "data ")):
-        example.make_gristmill_train_iterator(config(**more), mesh, [0])
+def test_errors_name_the_key_of_the_config(config, mesh, more):
+    with pytest.raises(ValueError, match="|".join(more)) as caught:
+        maxtext.make_gristmill_train_iterator(config(**more), mesh)
+    if more.get("gristmill") == {"lane": 3}:
+        assert all(name in str(caught.value) for name in SETTINGS)
+
+
+def test_keys_of_the_config_are_arguments(config, parquet, tmp_path):
+    settings = {"seed": 7, "lanes": 1, "shuffle_window": 5, "on_error": "quarantine", "max_error_rate": 0.5}
+    own = config(gristmill=settings)
+    made = maxtext.make_dataset(own, sources_of(parquet), ["text"], batch_size=4, epochs=1, seed=3)
+    expected = gm.PackedDataset(
+        parquet, tokenizer=own.tokenizer_path, sequence_length=LENGTH, batch_size=4, truncation="right", **settings
+    )
+    assert made.fingerprint == expected.fingerprint
+    # Evaluation is in order, and its lanes follow from its own files.
+    evaluation = maxtext.make_dataset(own, sources_of(parquet), ["text"], batch_size=4, epochs=1, is_training=False)
+    assert evaluation.fingerprint != made.fingerprint
+    assert "seed" not in evaluation.fingerprint
+
+    model = write_chatml(tmp_path / "model")
+    options = {"date": "2026-11-28", "template_kwargs": {"a": 1}, "on_lost_reasoning": "ignore", "on_untrained": "drop"}
+    own = config(tokenizer_path=str(model), use_sft=True, gristmill={**options, "split_bytes": 100})
+    shard = tmp_path / "a.jsonl"
+    shard.write_text(json.dumps({"messages": []}))
+    made = maxtext.make_dataset(own, sources_of(str(shard)), ["messages"], batch_size=2, epochs=1)
+    sample = gm.Chat(**options)
+    expected = gm.PackedDataset(
+        shard, tokenizer=model, sample=sample, sequence_length=LENGTH, batch_size=2, truncation="right", split_bytes=100
+    )
+    assert made.fingerprint == expected.fingerprint
+
+
+def test_sources_keep_their_names_through_stages(config, parquet, tmp_path):
+    file = tmp_path / "mixture.json"
+    file.write_text(json.dumps({name: {"path": parquet, "weight": 1} for name in ("web", "code")}))
+    named = {"grain_train_files": "", "grain_train_mixture_config_path": str(file)}
+    stages = [[0, {"web": 1.0, "code": 0.0}], [2, {"web": 0.0, "code": 1.0}]]
+    own = config(**named, gristmill={"stages": stages})
+    made = maxtext.make_dataset(own, sources_of("", str(file)), ["text"], batch_size=4, epochs=1)
+    with iter(made) as batches:
+        rows = [next(batches) and {n: s["rows"] for n, s in batches.stats()["sources"].items()} for _ in range(4)]
+    assert rows == [{"web": 4, "code": 0}, {"web": 8, "code": 0}, {"web": 8, "code": 4}, {"web": 8, "code": 8}]
+    assert list(sources_of("/data/a b/*.parquet,1;gs://x/*,2")) == ["_data_a_b_.parquet", "gs_x_"]
+    with pytest.raises(ValueError, match="grain_train_mixture_config_path"):
+        sources_of("a*,1;a*,2")
+
+
+def test_changed_weights_say_how_to_write_stages(config, mesh, parquet, tmp_path):
+    file = tmp_path / "mixture.json"
+
+    def iterator(weight, **settings):
+        file.write_text(json.dumps({n: {"path": parquet, "weight": w} for n, w in {"a": 1, "b": weight}.items()}))
+        named = {"grain_train_files": "", "grain_train_mixture_config_path": str(file)}
+        return maxtext.make_gristmill_train_iterator(config(**named, gristmill=settings), mesh)
+
+    first = iterator(1)
+    next(first)
+    state = first.local_iterator.get_state()
+    with pytest.raises(gm.StateError, match=r"gristmill\.stages") as caught:
+        iterator(3).local_iterator.set_state(state)
+    # As the message says.
+    stages = json.loads(str(caught.value).split("gristmill.stages: ")[1])
+    assert stages == [[0, {"a": 1.0, "b": 1.0}], [1, {"a": 1.0, "b": 3.0}]]
+    resumed = iterator(3, stages=stages)
+    resumed.local_iterator.set_state(state)
+    next(resumed)
+
+
+@pytest.mark.parametrize("columns", [["prompt", "completion"], ["answer", "question"], ["instruction", "output"]])
+def test_columns_become_conversations(config, tmp_path, columns):
+    model = write_chatml(tmp_path / "model")
+    asked, answered = sorted(columns, key=["prompt", "question", "instruction", "completion", "answer", "output"].index)
+    shard, chats = tmp_path / "a.jsonl", tmp_path / "chats.jsonl"
+    pairs = [("Hi\n1", "It is 1."), ("", "2")]
+    shard.write_text("".join(json.dumps({asked: q, answered: a, "other": 1}) + "\n" for q, a in pairs))
+    messages = [[{"role": "user", "content": q}, {"role": "assistant", "content": a}] for q, a in pairs]
+    chats.write_text("".join(json.dumps({"messages": turns}) + "\n" for turns in messages))
+    own = config(tokenizer_path=str(model), use_sft=True, grain_packing_type="best_fit")
+    found, expected = (
+        next(iter(maxtext.make_dataset(own, {str(path): 1.0}, names, batch_size=1, epochs=1)))
+        for path, names in ((shard, columns), (chats, ["messages"]))
+    )
+    for name in KEYS:
+        np.testing.assert_array_equal(found[name], expected[name])
+
+
+@pytest.mark.parametrize("kind", ["first_fit", "concat_then_split"])
+@pytest.mark.parametrize("use_sft", [False, True])
+def test_long_documents_are_cut_before_they_are_packed(config, tmp_path, kind, use_sft):
+    model = write_chatml(tmp_path / "model")
+    shard = tmp_path / "long.jsonl"
+    turns = [{"role": "user", "content": "Repeat"}, {"role": "assistant", "content": "red green " * 80}]
+    shard.write_text((json.dumps({"messages": turns, "text": "the ant " * 200}) + "\n") * 3)
+    own = config(tokenizer_path=str(model), use_sft=use_sft, grain_packing_type=kind, max_target_length=64)
+    columns = ["messages" if use_sft else "text"]
+    for truncates, rows in ((True, 3), (False, 3 if use_sft else None)):
+        own.use_truncation = truncates
+        found = list(maxtext.make_dataset(own, {str(shard): 1.0}, columns, batch_size=1, epochs=1))
+        assert len(found) == rows if rows else len(found) > 3
+        if rows:
+            assert all((batch["inputs_position"] == np.arange(64)).all() for batch in found)
+
+
+def test_chat_template_is_read_from_its_file(config, tmp_path):
+    model = write_chatml(tmp_path / "model")
+    template = "{% for m in messages %}[{{ m.role }}]{{ m.content }}{% endfor %}"
+    (tmp_path / "t.jinja").write_text(template)
+    (tmp_path / "t.json").write_text(json.dumps({"chat_template": template}))
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": [{"role": "user", "content": "Hi"}]}))
+    fingerprints = {
+        maxtext.make_dataset(
+            config(tokenizer_path=str(model), use_sft=True, sft_train_on_completion_only=False, **more),
+            sources_of(str(tmp_path / "a.jsonl")),
+            ["messages"],
+            batch_size=1,
+            epochs=1,
+        ).fingerprint
+        for more in (
+            {"chat_template": template},
+            {"chat_template_path": str(tmp_path / "t.jinja")},
+            {"chat_template_path": str(tmp_path / "t.json")},
+        )
+    }
+    assert len(fingerprints) == 1
+
+
+def test_rows_that_no_step_uses_are_padding_and_lose_nothing(config, parquet):
+    mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]).reshape(1, 1), ("data", "fsdp"))
+    own = config(global_batch_size_to_load=8, global_batch_size_to_train_on=3)
+    loaded = maxtext.make_gristmill_train_iterator(own, mesh)
+    expected = maxtext.make_dataset(own, sources_of(parquet), ["text"], batch_size=3, epochs=1)
+    for batch, rows in zip(loaded.local_iterator, expected, strict=True):
+        assert batch["inputs"].shape == (8, LENGTH)
+        for name in KEYS:
+            np.testing.assert_array_equal(batch[name][:3], rows[name])
+            assert not np.asarray(batch[name][3:]).any()
+
+
+def test_failed_load_is_no_exception_that_ends_the_training_quietly(config, mesh, tmp_path):
+    path = tmp_path / "bad.jsonl"
+    path.write_text("".join(json.dumps({"text": "the ant " * 40}) + "\n" for _ in range(40)) + '{"text": 3}\n')
+    iterator = maxtext.make_gristmill_train_iterator(config(grain_train_files=str(path)), mesh)
+    batches, steps = iterator.local_iterator, itertools.count()
+    with pytest.raises(maxtext.LoadError, match=r"process 0: .*bad\.jsonl: record 40.*gristmill\.on_error") as caught:
+        all(next(batches) and next(steps) >= 0 for _ in itertools.count())
+    steps = next(steps)
+    assert steps > 0
+    assert not isinstance(caught.value, Exception)
+    assert iterator.local_iterator.get_state()["step"] == steps
+    iterator.close()
+    skipping = config(grain_train_files=str(path), gristmill={"on_error": "quarantine", "max_error_rate": 1.0})
+    assert sum(1 for _ in maxtext.make_gristmill_train_iterator(skipping, mesh)) >= steps
+
+
+def hosts_config(config, path, **more):
+    """A config as a plain dict, for another process."""
+    return vars(config(grain_train_files=str(path), grain_eval_files=str(path), global_batch_size_to_load=8, **more))
+
+
+@pytest.mark.slow
+def test_hosts_with_too_few_files_or_rows_have_the_same_stream(tmp_path, config, parquet):
+    two_files = tmp_path / "*.jsonl"
+    for number in range(2):
+        lines = (json.dumps({"text": f"the ant {number} {line} " * 9}) + "\n" for line in range(60))
+        (tmp_path / f"{number}.jsonl").write_text("".join(lines))
+    cases = [
+        {"config": hosts_config(config, path, global_batch_size_to_train_on=used, global_batch_size_to_load_eval=8)}
+        for path, used in ((parquet, 8), (parquet, 3), (two_files, 8), (two_files, 4), (two_files, 2))
+    ]
+    programs = {"programs": [("maxtext_config", case | {"fails": None}) for case in cases]}
+    (expected,) = run_hosts(tmp_path / "1", "several", programs, hosts=1)
+    assert all(len(case["train"]) > 2 < len(case["evaluation"]) for case in expected)
+    for hosts in (2, 4):
+        for found in run_hosts(tmp_path / str(hosts), "several", programs, hosts=hosts):
+            assert found == expected
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("fails", ["record", "interrupt", "file"])
+def test_failure_of_one_host_ends_all_after_the_same_step(tmp_path, config, fails):
+    for host in range(2):
+        records = [{"text": f"the ant {number} " * 9} for number in range(200)]
+        if host and fails == "record":
+            records[150] = {"text": None}
+        (tmp_path / f"{host}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    own = hosts_config(config, tmp_path / "*.jsonl", global_batch_size_to_load_eval=8)
+    results = run_hosts(tmp_path / "run", "maxtext_config", {"config": own, "fails": fails}, hosts=2)
+    expected = {
+        "record": r"process 1: .*1\.jsonl: record 150",
+        "interrupt": "process 1: interrupted",
+        "file": "process 1",
+    }
+    assert results[0]["train"] == results[1]["train"]
+    assert results[0]["state"] == results[1]["state"]
+    assert (fails == "file") == (not results[0]["train"])
+    for result in results:
+        assert re.search(expected[fails] if fails != "file" else "no such file", result["error"]), result["error"]
 
 
 @pytest.mark.slow
@@ -149,7 +354,6 @@ def test_state_saved_on_two_hosts_resumes_on_four_and_one(tmp_path, texts, token
     for number, count in enumerate((40, 10, 3, 25)):
         write_shard(tmp_path / f"{number}.json.gz", [text[:700] for text in texts[: count + number]])
     arguments = {
-        "file": str(FILE),
         "dataset": gm.PackedDataset(
             str(tmp_path / "*.json.gz"),
             tokenizer=str(tokenizer_file),
@@ -205,10 +409,10 @@ class TestBesideMaxText:
         return initialize
 
     @pytest.fixture
-    def ours(self, theirs, example, monkeypatch):
+    def ours(self, theirs, monkeypatch):
         """MaxText's `create_data_iterator`, with the file in place of its Grain pipeline."""
-        monkeypatch.setattr(theirs, "make_grain_train_iterator", example.make_gristmill_train_iterator)
-        monkeypatch.setattr(theirs, "make_grain_eval_iterator", example.make_gristmill_eval_iterator)
+        monkeypatch.setattr(theirs, "make_grain_train_iterator", maxtext.make_gristmill_train_iterator)
+        monkeypatch.setattr(theirs, "make_grain_eval_iterator", maxtext.make_gristmill_eval_iterator)
         return theirs.create_data_iterator
 
     @pytest.mark.parametrize(
@@ -220,12 +424,12 @@ class TestBesideMaxText:
         ],
         ids=["concat", "pad", "split"],
     )
-    def test_batches_are_those_of_its_grain_pipeline(self, initialize, theirs, example, more):
+    def test_batches_are_those_of_its_grain_pipeline(self, initialize, theirs, more):
         config, mesh = initialize(**more)
         from maxtext.input_pipeline.grain_data_processing import make_grain_train_iterator
 
         expected = make_grain_train_iterator(config, mesh, [0])
-        found = example.make_gristmill_train_iterator(config, mesh, [0])
+        found = maxtext.make_gristmill_train_iterator(config, mesh, [0])
         for _ in range(8):
             assert_same(next(found), next(expected))
 

@@ -1,13 +1,12 @@
 """MaxText's functions."""
 
-import contextlib
 import json
-import os
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
 from gristmill._tokenizer.encoder import Encoder, folder_of
 from gristmill.integrations.maxtext.batches import Batch, PromptBatches
+from gristmill.integrations.maxtext.datasets import hub_token
 from gristmill.integrations.maxtext.source import Ends, listed, tokenized
 
 
@@ -202,7 +201,7 @@ def _pipeline(
     if global_batch_size % mesh.size:
         raise ValueError("Batch size should be divisible number of global devices.")
     if tokenize:
-        with _hub_token(token):
+        with hub_token(token):
             encoder = Encoder.from_pretrained(tokenizer_path, config="apply")
         ends = Ends(
             bos=encoder.bos_id if add_bos else None,
@@ -270,22 +269,6 @@ def _padding(config: Any) -> Iterator[Batch]:
     )
     while True:
         yield maker.padding()
-
-
-@contextlib.contextmanager
-def _hub_token(token: str | None) -> Iterator[None]:
-    """Has downloads from the hub use a token."""
-    before = os.environ.get("HF_TOKEN")
-    if token:
-        os.environ["HF_TOKEN"] = token
-    try:
-        yield
-    finally:
-        if token:
-            if before is None:
-                del os.environ["HF_TOKEN"]
-            else:
-                os.environ["HF_TOKEN"] = before
 
 
 def _truncation_side(encoder: Encoder) -> str:

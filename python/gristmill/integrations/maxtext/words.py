@@ -1,0 +1,39 @@
+"""Errors in MaxText's words: `max_target_length` for what gristmill's own arguments are called."""
+
+import contextlib
+import re
+from collections.abc import Iterator
+
+from gristmill.errors import GristmillError, ShardError
+from gristmill.integrations.maxtext.settings import KEYS
+
+# What messages call an argument of gristmill's, and the key of MaxText's config that sets it.
+_KEYS = (
+    (r"\bsequence_length=", "max_target_length="),
+    (r"\bbatch_size=", "global_batch_size_to_load="),
+    (r"(under the key \"[^\"]*\", found no such key)", r"\1: see train_data_columns and eval_data_columns"),
+    (r" of gm\.(Chat|Instruction|PackedDataset)\b", ""),
+    (rf"(?<![\w.])({'|'.join(KEYS)})=", r"gristmill.\1="),
+)
+
+
+def in_maxtexts_words(message: str) -> str:
+    """A message of gristmill's with the keys of MaxText's config."""
+    for pattern, key in _KEYS:
+        message = re.sub(pattern, key, message)
+    return message
+
+
+@contextlib.contextmanager
+def maxtexts_words() -> Iterator[None]:
+    """Raises errors of gristmill's in MaxText's words.
+
+    Raises:
+      GristmillError: the same error.
+    """
+    try:
+        yield
+    except ShardError as error:
+        raise ShardError(error.shard, error.record, error.byte, in_maxtexts_words(error.reason)) from error.__cause__
+    except GristmillError as error:
+        raise type(error)(in_maxtexts_words(str(error))) from error.__cause__
