@@ -127,11 +127,11 @@ NEWER_PYTHON ?= python3.12
 TEST_PACKAGES = "grain>=0.2.18" orbax-checkpoint tokenizers pyarrow pillow jinja2 absl-py hypothesis pytest pytest-timeout
 
 .PHONY: test-maxtext
-test-maxtext: $(VENV)/.ready-test ## The file for MaxText beside its own pipeline; needs NEWER_PYTHON= (python3.12) and 1 GB of target
-	$(call say,The file for MaxText beside its own pipeline)
+test-maxtext: $(VENV)/.ready-test ## MaxText over gristmill beside its own pipeline; needs NEWER_PYTHON= (python3.12) and 1 GB of target
+	$(call say,MaxText over gristmill beside its own pipeline)
 	@test -e target/maxtext/bin/python || $(NEWER_PYTHON) -m venv target/maxtext
 	target/maxtext/bin/python -m pip install $(TEST_PACKAGES) "jax>=0.11,<0.12" ml-collections flax transformers sentencepiece \
-		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex
+		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex jaxtyping
 	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5"
 	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py
 
