@@ -6,6 +6,7 @@ Without MaxText, its config is a namespace of the settings that are read, and on
 import itertools
 import json
 import re
+from pathlib import Path
 from types import SimpleNamespace
 
 import jax
@@ -19,7 +20,7 @@ from chat_models import write_chatml
 from gristmill.integrations import maxtext
 from gristmill.integrations.maxtext.settings import KEYS as SETTINGS
 from gristmill.integrations.maxtext.settings import sources_of
-from helpers import write_shard
+from helpers import ROOT, write_shard
 from run_hosts import run_hosts
 
 LENGTH = 128
@@ -408,12 +409,17 @@ class TestBesideMaxText:
 
         return initialize
 
-    @pytest.fixture
-    def ours(self, theirs, monkeypatch):
-        """MaxText's `create_data_iterator`, with the file in place of its Grain pipeline."""
-        monkeypatch.setattr(theirs, "make_grain_train_iterator", maxtext.make_gristmill_train_iterator)
-        monkeypatch.setattr(theirs, "make_grain_eval_iterator", maxtext.make_gristmill_eval_iterator)
-        return theirs.create_data_iterator
+    def test_diffs_of_the_guide_fit_its_files(self, theirs):
+        """Lines that are there, and removed ones, follow one another in the files that the diffs name."""
+        folder = Path(theirs.__file__).parents[1]
+        page = (ROOT / "docs" / "coming-from-maxtext.md").read_text()
+        checked = 0
+        for block in re.findall(r"^```diff\n # (\S+\.py).*\n((?:.*\n)*?)^```", page, re.MULTILINE):
+            for path, lines in re.findall(r"^ # (\S+\.py).*\n((?:(?! # ).*\n)*)", f" # {block[0]}\n{block[1]}", re.M):
+                old = [line[1:] for line in lines.splitlines() if line[:1] in " -"]
+                assert "\n".join(old) in (folder / path).read_text(), (path, old)
+                checked += bool(old)
+        assert checked == 3
 
     @pytest.mark.parametrize(
         "more",
@@ -421,8 +427,9 @@ class TestBesideMaxText:
             {"grain_packing_type": "concat_then_split"},
             {"packing": False, "max_target_length": 64},
             {"packing": False, "max_target_length": 64, "use_truncation": False},
+            {"grain_packing_type": "concat_then_split", "max_target_length": 24},
         ],
-        ids=["concat", "pad", "split"],
+        ids=["concat", "pad", "split", "concat of cut texts"],
     )
     def test_batches_are_those_of_its_grain_pipeline(self, initialize, theirs, more):
         config, mesh = initialize(**more)
@@ -433,19 +440,92 @@ class TestBesideMaxText:
         for _ in range(8):
             assert_same(next(found), next(expected))
 
-    def test_its_checkpoints_hold_one_file_and_restore(self, initialize, ours, tmp_path):
+    @pytest.mark.parametrize("columns", [["messages"], ["prompt", "completion"], ["question", "answer"]])
+    def test_conversations_have_its_ids_and_are_trained_up_to_their_stop(self, initialize, tmp_path, columns):
+        from maxtext.input_pipeline.grain_data_processing import make_grain_train_iterator
+
+        turns = [("Hi 1", "the ant"), ("2 + 2?", "4"), ("more", "no ant")]
+        records = [
+            {
+                "messages": [{"role": "user", "content": asked}, {"role": "assistant", "content": said}],
+                "prompt": asked,
+                "completion": said,
+                "question": asked,
+                "answer": said,
+            }
+            for asked, said in turns * 4
+        ]
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "chats.parquet")
+        model = write_chatml(tmp_path / "model")
+        names = {"tokenizer_class": "PreTrainedTokenizerFast", "eos_token": "<|im_end|>"}
+        (model / "tokenizer_config.json").write_text(json.dumps(names))
+        config, mesh = initialize(
+            grain_train_files=str(tmp_path / "chats.parquet"),
+            tokenizer_path=str(model),
+            add_eos=False,
+            packing=False,
+            use_sft=True,
+            sft_train_on_completion_only=True,
+            train_data_columns=columns,
+        )
+        expected = next(make_grain_train_iterator(config, mesh, [0]))
+        found = next(maxtext.make_gristmill_train_iterator(config, mesh))
+        is_token = np.asarray(expected["inputs_segmentation"]) != 0
+        np.testing.assert_array_equal(np.asarray(found["inputs_segmentation"]) != 0, is_token)
+        np.testing.assert_array_equal(np.asarray(found["inputs"])[is_token], np.asarray(expected["inputs"])[is_token])
+        decode = gm.Encoder.from_pretrained(model).decode
+        for row, (_, said) in enumerate((turns * 4)[: len(is_token)]):
+            ours, theirs = (
+                decode(np.asarray(batch["targets"][row])[np.asarray(batch["targets_segmentation"][row]) != 0])
+                for batch in (found, expected)
+            )
+            assert (ours, theirs) == (f"{said}<|im_end|>", f"{said}<|im_end|>\n")
+
+    def test_recipe_of_the_guide_has_its_pairs(self, theirs, tokenizer, tmp_path, monkeypatch):
+        import grain
+        from maxtext.input_pipeline.dpo_utils import DPODataFormatting
+        from maxtext.input_pipeline.grain_tokenizer import TokenizeAndTrim
+        from maxtext.input_pipeline.tokenizer import build_tokenizer
+
+        page = (ROOT / "docs" / "coming-from-maxtext.md").read_text()
+        (code,) = re.findall(r"^```python\n((?:(?!```).*\n)*?class DPOIterator(?:.*\n)*?)^```", page, re.MULTILINE)
+        monkeypatch.chdir(tmp_path)
+        recipe = {}
+        exec(code[: code.index("lengths = ")], recipe)
+        columns = ("prompt", "chosen", "rejected")
+        lines = (tmp_path / "pairs.jsonl").read_text().splitlines()
+        length, most = 20, 12
+        transforms = [
+            TokenizeAndTrim(columns, length, build_tokenizer(tokenizer, "huggingface", False, False, None)),
+            DPODataFormatting(-1, length, columns, most),
+        ]
+        expected = grain.MapDataset.source([json.loads(line) for line in lines])
+        for transform in transforms:
+            expected = expected.map(transform)
+        mesh = jax.sharding.Mesh(np.array(jax.devices()[:1]), ("data",))
+        lengths = {"max_prompt_length": most, "max_target_length": length}
+        found = recipe["DPOIterator"]("pairs.jsonl", mesh, batch_size=8, tokenizer=tokenizer, **lengths)
+        batch = next(found)
+        for row in range(8):
+            pair = expected[row]  # once: it changes the record
+            for name, array in pair.items():
+                mask = pair[name.replace("_ids", "_mask")] != 0
+                np.testing.assert_array_equal(np.asarray(batch[name][row])[mask], array[mask], name)
+                assert batch[name][row].shape == array.shape
+
+    def test_its_checkpoints_hold_one_file_and_restore(self, initialize, tmp_path):
         from maxtext.common import grain_utility
         from orbax.checkpoint import v1 as ocp
 
         config, mesh = initialize()
-        iterator, _ = ours(config, mesh)
+        iterator, _ = maxtext.make_gristmill_iterators(config, mesh)
         for _ in range(3):
             next(iterator)
         with ocp.training.Checkpointer(tmp_path / "checkpoints") as checkpointer:
             checkpointer.save_checkpointables(3, {"iter": grain_utility.for_save(3, iterator, -1)})
         expected = [next(iterator) for _ in range(3)]
         assert [path.name for path in (tmp_path / "checkpoints/3/iter").glob("process*")] == ["process_0.json"]
-        again, _ = ours(config, mesh)
+        again, _ = maxtext.make_gristmill_iterators(config, mesh)
         with ocp.training.Checkpointer(tmp_path / "checkpoints") as checkpointer:
             restore = {"iter": grain_utility.for_restore(checkpointer, 3, again, -1)}
             checkpointer.load_checkpointables(3, restore)
