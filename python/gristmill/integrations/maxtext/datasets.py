@@ -1,13 +1,10 @@
 """The dataset that MaxText's config describes."""
 
-import contextlib
-import os
-from collections.abc import Iterator, Mapping
+from collections.abc import Mapping
 from typing import Any
 
 from gristmill._dataset.packed import PackedDataset
 from gristmill._mixture.mixture import Mixture, Source
-from gristmill._tokenizer.encoder import Encoder
 from gristmill.integrations.maxtext.settings import (
     MIXTURE_KEYS,
     SOURCE_KEYS,
@@ -18,6 +15,7 @@ from gristmill.integrations.maxtext.settings import (
     sample_of,
     source_name,
 )
+from gristmill.integrations.maxtext.tokenizers import encoder_of
 from gristmill.integrations.maxtext.words import maxtexts_words
 
 
@@ -76,29 +74,3 @@ def make_dataset(
             **packing_of(config),
             **stream,
         )
-
-
-def encoder_of(config: Any) -> Encoder:
-    """The tokenizer of the config.
-
-    Raises:
-      GristmillError: as `Encoder.from_pretrained`.
-    """
-    with hub_token(getattr(config, "hf_access_token", None)):
-        return Encoder.from_pretrained(config.tokenizer_path)
-
-
-@contextlib.contextmanager
-def hub_token(token: str | None) -> Iterator[None]:
-    """Has downloads from the hub use a token."""
-    before = os.environ.get("HF_TOKEN")
-    if token:
-        os.environ["HF_TOKEN"] = token
-    try:
-        yield
-    finally:
-        if token:
-            if before is None:
-                del os.environ["HF_TOKEN"]
-            else:
-                os.environ["HF_TOKEN"] = before

@@ -6,8 +6,8 @@ from typing import Any
 
 from gristmill._tokenizer.encoder import Encoder, folder_of
 from gristmill.integrations.maxtext.batches import Batch, PromptBatches
-from gristmill.integrations.maxtext.datasets import hub_token
 from gristmill.integrations.maxtext.source import Ends, listed, tokenized
+from gristmill.integrations.maxtext.tokenizers import hub_token
 
 
 class SingleHostDataLoader:
