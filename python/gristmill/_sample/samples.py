@@ -95,7 +95,8 @@ class Chat:
 
     The text is exactly that of `transformers`' `apply_chat_template`, encoded as a whole; a token is trained on if its
     first byte is. A message's own `"train": false` or `"weight": 0` takes it out. A conversation whose mask cannot be
-    derived, or that the template refuses, is a bad record.
+    derived, or that the template refuses, is a bad record; so is one with a flag of other programs (`loss`,
+    `loss_mask`, `trainable`, `masked`) that says otherwise than what is done.
 
     Attributes:
       field: key of the record that holds the list of messages. For one inside of objects or structs their keys and its
