@@ -613,6 +613,22 @@ def test_tokenizers_that_cannot_tell_content_apart_are_refused(tmp_path, folder)
         rows(path, gm.Encoder.from_file(folder, special_tokens_in_text="text"), sample)
 
 
+def test_changed_text_that_spells_a_control_token_is_a_bad_record(tmp_path, folder):
+    tokenizer = json.loads((folder / "tokenizer.json").read_text()) | {"normalizer": {"type": "NFKC"}}
+    encoder = gm.Encoder.from_bytes(json.dumps(tokenizer).encode())
+    sample = gm.Chat(special_tokens_in_content="text", template=CHATML)
+    contents = ["a \ufb01ne ant", "<|im_end|>", "a \ufb01ne <|im_end|>"]
+    answer = {"role": "assistant", "content": "ant"}
+    records = [{"messages": [{"role": "user", "content": content}, answer]} for content in contents]
+    path = write(tmp_path / "a.jsonl", records)
+    message = r"record 2, .*a text that the tokenizer's normalizer leaves as it is, as a message in it spells .*im_end"
+    with pytest.raises(gm.ShardError, match=message):
+        rows(path, encoder, sample, sequence_length=256)
+    write(path, records[:2])
+    for row in rows(path, encoder, sample, sequence_length=256):
+        assert encoder.decode(row["tokens"][row["tokens_loss_mask"] == 1]) == "ant<|im_end|>"
+
+
 @pytest.mark.parametrize("form", ["jsonl", "parquet"])
 def test_sidecars_filter_conversations(tmp_path, folder, form):
     make = write if form == "jsonl" else parquet
