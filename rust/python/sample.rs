@@ -47,14 +47,14 @@ pub enum Masked {
     ImageText(ImageTextPlan),
 }
 
-/// A conversation. Tools are JSON, or the key of a record that holds them; columns are those of an instruction, its input,
-/// the output and the system prompt.
+/// A conversation. Tools are JSON, or the key of a record that holds them; columns are those of an instruction's input, of
+/// the output and of the system prompt, beside that of the instruction.
 #[derive(FromPyObject)]
 #[allow(clippy::struct_excessive_bools)] // as many as the class has
 pub struct ChatPlan {
     template: Py<ChatTemplate>,
     field: String,
-    columns: Option<(String, Option<String>, Option<String>, Option<String>)>,
+    columns: Option<[Option<String>; 3]>,
     fixed_tools: Option<Vec<u8>>,
     tools_field: Option<String>,
     training: TrainOptions,
@@ -221,11 +221,11 @@ impl ChatPlan {
         has_mask: bool,
         mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<Conversations, Error> {
-        let columns = self.columns.map(|(instruction, input, output, system)| {
-            let [input, output, system] = [input, output, system].map(|key| key.map(|key| wanted(&key)));
-            Columns { instruction: wanted(&instruction), input, output, system }
-        });
         let messages = wanted(&self.field);
+        let columns = self.columns.map(|keys| {
+            let [input, output, system] = keys.map(|key| key.map(|key| wanted(&key)));
+            Columns { instruction: messages.clone(), input, output, system }
+        });
         let beside = self.field.rfind('.').map_or("", |dot| &self.field[..=dot]);
         let system = (self.format != "messages").then(|| wanted(&format!("{beside}system")));
         let tools = match &self.tools_field {

@@ -49,14 +49,14 @@ def make_sharding(mesh: str) -> NamedSharding:
 
 
 def maxtext_config(config: dict[str, Any], fails: str | None) -> dict[str, Any]:
-    """Hashes of all batches of training and evaluation by a config of MaxText's; the state and the error at the end.
+    """Hashes of all batches of training and evaluation by a config of MaxText's, the states after each, and the error.
 
     The last host lacks its files, or is interrupted before the third batch, if `fails` says so.
     """
     is_last = jax.process_index() == jax.process_count() - 1 and fails is not None
     if is_last and fails == "file":
         config["grain_train_files"] = "missing.jsonl"
-    found: dict[str, Any] = {"train": [], "evaluation": [], "state": None, "error": ""}
+    found: dict[str, Any] = {"train": [], "evaluation": [], "states": [], "error": ""}
     mesh = Mesh(np.array(jax.devices()), ("data",))
     try:
         train, evaluation = maxtext.make_gristmill_iterators(SimpleNamespace(eval_interval=5, **config), mesh)
@@ -68,9 +68,10 @@ def maxtext_config(config: dict[str, Any], fails: str | None) -> dict[str, Any]:
                 if is_last and fails == "interrupt" and len(found["train"]) == 2:
                     signal.raise_signal(signal.SIGINT)
                 found["train"].append(_hash(next(train)))
+                found["states"].append(train.local_iterator.get_state())
     except maxtext.LoadError as error:
         found["error"] = str(error)
-    found["state"] = train.local_iterator.get_state()
+    found["states"].append(train.local_iterator.get_state())
     if not found["error"]:
         for _ in range(2):
             found["evaluation"] += [_hash(batch) for batch in evaluation]

@@ -75,7 +75,7 @@ class ChatPlan:
 
     Attributes:
       chat_template: the template, with the dataset's tokenizer.
-      columns: the keys of an instruction, its input, the output and the system prompt, in place of `field`.
+      columns: of an instruction under `field`, the keys of its input, the output and the system prompt.
       fixed_tools: the tools of all conversations, as JSON.
       tools_field: or the key of the record that holds its own.
       training: what is trained on.
@@ -86,7 +86,7 @@ class ChatPlan:
     has_mask: ClassVar[bool] = True
     chat_template: ChatTemplate
     field: str
-    columns: tuple[str, str | None, str | None, str | None] | None
+    columns: tuple[str | None, str | None, str | None] | None
     fixed_tools: bytes | None
     tools_field: str | None
     training: dict[str, Any]

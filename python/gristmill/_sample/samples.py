@@ -225,9 +225,9 @@ class Instruction(Chat):
             object.__setattr__(self, name, key)
 
     @property
-    def columns(self) -> tuple[str, str | None, str | None, str | None]:
-        """The keys of the parts, without that of the output where the conversation ends before it."""
-        return self.instruction, self.input, None if self.add_generation_prompt else self.output, self.system
+    def columns(self) -> tuple[str | None, str | None, str | None]:
+        """The keys of input, output and system prompt, without that of the output where a conversation ends before."""
+        return self.input, None if self.add_generation_prompt else self.output, self.system
 
 
 @dataclass(frozen=True)

@@ -141,6 +141,7 @@ def test_conversations_are_trained_on_answers(config, tmp_path):
         {"use_dpo": True},
         {"tokenize_train_data": False},
         {"formatting_func_path": "a.b"},
+        {"is_offline_distillation": True},
         {"train_data_columns": ["a", "b"]},
         {"train_data_columns": ["a", "b"], "use_sft": True},
         {"chat_template_path": "missing.jinja", "use_sft": True, "train_data_columns": ["messages"]},
@@ -289,6 +290,21 @@ def test_rows_that_no_step_uses_are_padding_and_lose_nothing(config, parquet):
             assert not np.asarray(batch[name][3:]).any()
 
 
+@pytest.mark.parametrize("use_sft", [False, True])
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_missing_column_names_the_key_of_the_config(config, mesh, tmp_path, kind, use_sft):
+    model = write_chatml(tmp_path / "model")
+    path = tmp_path / f"other.{kind}"
+    if kind == "jsonl":
+        path.write_text('{"other": "a"}\n')
+    else:
+        pq.write_table(pa.table({"other": ["a"]}), path)
+    columns = ["prompt", "completion"] if use_sft else ["text"]
+    own = config(grain_train_files=str(path), use_sft=use_sft, train_data_columns=columns, tokenizer_path=str(model))
+    with pytest.raises(maxtext.LoadError, match=r"other\..*found .*set train_data_columns \(eval_data_columns\)"):
+        next(maxtext.make_gristmill_train_iterator(own, mesh))
+
+
 def test_failed_load_is_no_exception_that_ends_the_training_quietly(config, mesh, tmp_path):
     path = tmp_path / "bad.jsonl"
     path.write_text("".join(json.dumps({"text": "the ant " * 40}) + "\n" for _ in range(40)) + '{"text": 3}\n')
@@ -314,7 +330,7 @@ def hosts_config(config, path, **more):
 def test_hosts_with_too_few_files_or_rows_have_the_same_stream(tmp_path, config, parquet):
     two_files = tmp_path / "*.jsonl"
     for number in range(2):
-        lines = (json.dumps({"text": f"the ant {number} {line} " * 9}) + "\n" for line in range(60))
+        lines = (json.dumps({"text": f"the ant {number} {line} " * 9}) + "\n" for line in range(60 - 25 * number))
         (tmp_path / f"{number}.jsonl").write_text("".join(lines))
     cases = [
         {"config": hosts_config(config, path, global_batch_size_to_train_on=used, global_batch_size_to_load_eval=8)}
@@ -344,7 +360,7 @@ def test_failure_of_one_host_ends_all_after_the_same_step(tmp_path, config, fail
         "file": "process 1",
     }
     assert results[0]["train"] == results[1]["train"]
-    assert results[0]["state"] == results[1]["state"]
+    assert results[0]["states"] == results[1]["states"]
     assert (fails == "file") == (not results[0]["train"])
     for result in results:
         assert re.search(expected[fails] if fails != "file" else "no such file", result["error"]), result["error"]

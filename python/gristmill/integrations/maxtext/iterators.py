@@ -130,14 +130,13 @@ class DataLoadIterator:
     ) -> None:
         self.dataloader = dataset
         self.global_mesh = mesh
-        self._loaded_rows, self._on_close = loaded_rows, on_close
+        self._on_close = on_close
         # MaxText saves and restores this.
         self.local_iterator = ElasticStream(dataset, mesh, loaded_rows)
 
     def reset(self) -> None:
         """Returns to the start of the stream."""
-        self.local_iterator.close()
-        self.local_iterator = ElasticStream(self.dataloader, self.global_mesh, self._loaded_rows)
+        self.local_iterator.reset()
 
     def close(self) -> None:
         """Ends the threads."""
@@ -179,8 +178,11 @@ class ElasticStream(grain.experimental.ElasticIterator):
         self._hosts.check_same(self._fingerprint)
         spec = spec_of(dataset)
         self._placing = _Placing(spec, mesh, loaded_rows)
-        own = self._placing.own_of(dataset)
-        self._own: PackedDatasetIterator | None = None if own is None else iter(own)
+        self._dataset = self._placing.own_of(dataset)
+        self._restart()
+
+    def _restart(self) -> None:
+        self._own: PackedDatasetIterator | None = None if self._dataset is None else iter(self._dataset)
         self._state = self._own and self._own.get_state()
         self._ahead: _Ahead | None = None
         self._failure = ""
@@ -241,6 +243,11 @@ class ElasticStream(grain.experimental.ElasticIterator):
                 raise StateError(in_maxtexts_words(f"{error}{advice}")) from error
             self._state = self._own.get_state()
         self._ahead, self._failure = None, ""
+
+    def reset(self) -> None:
+        """Returns to the start of the stream."""
+        self.close()
+        self._restart()
 
     def close(self) -> None:
         """Ends the threads."""

@@ -71,6 +71,7 @@ def check(config: Any) -> None:
         "use_dpo": "use gm.PromptDataset with layout='tunix', see docs/coming-from-maxtext.md",
         "use_multimodal": "use gm.ImageText in a loop of your own",
         "colocated_python_data_input": "its iterator runs in another process than the one that calls it; leave it out",
+        "is_offline_distillation": "the teacher's top k are not read; keep MaxText's own pipeline",
         "formatting_func_path": "format the records beforehand, or name their columns in train_data_columns",
     }
     for name, instead in advice.items():

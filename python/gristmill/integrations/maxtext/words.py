@@ -7,11 +7,16 @@ from collections.abc import Iterator
 from gristmill.errors import GristmillError, ShardError
 from gristmill.integrations.maxtext.settings import KEYS
 
+_COLUMNS = "train_data_columns (eval_data_columns)"
 # What messages call an argument of gristmill's, and the key of MaxText's config that sets it.
 _KEYS = (
     (r"\bsequence_length=", "max_target_length="),
     (r"\bbatch_size=", "global_batch_size_to_load="),
-    (r"(under the key \"[^\"]*\", found no such key)", r"\1: see train_data_columns and eval_data_columns"),
+    (r"name the key that holds the text with text_field=|set text_field=", f"set {_COLUMNS}"),
+    (
+        r"(under the key \"[^\"]*\", found no such key|expected one of the columns \[.*\], found [^;]*)",
+        rf"\1; set {_COLUMNS}",
+    ),
     (r" of gm\.(Chat|Instruction|PackedDataset)\b", ""),
     (rf"(?<![\w.])({'|'.join(KEYS)})=", r"gristmill.\1="),
 )
