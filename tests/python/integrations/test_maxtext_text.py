@@ -18,6 +18,7 @@ import pytest
 import gristmill as gm
 from chat_models import write_chatml
 from gristmill.integrations import maxtext
+from gristmill.integrations.maxtext.hosts import CTRL_C
 from gristmill.integrations.maxtext.settings import KEYS as SETTINGS
 from gristmill.integrations.maxtext.settings import sources_of
 from helpers import ROOT, write_shard
@@ -27,6 +28,12 @@ LENGTH = 128
 KEYS = {f"{side}{what}" for side in ("inputs", "targets") for what in ("", "_segmentation", "_position")}
 
 pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture(autouse=True)
+def ctrl_c_is_left_to_pytest():
+    yield
+    CTRL_C.leave()
 
 
 @pytest.fixture(scope="module")
