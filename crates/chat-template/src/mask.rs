@@ -904,9 +904,10 @@ impl<'a, 'r> Finder<'a, 'r> {
         }
         let tail = &self.text()[behind..region.bytes.end];
         let Some(last) = token_ranges(self.template.special_tokens()?, tail).pop() else {
+            let found = if tail.is_empty() { String::new() } else { format!(", but {tail:?}") };
             return Err(mask_error(format!(
-                "the template writes no special token behind it, but {tail:?}: name the tokens at which the model \
-                 stops (stop_tokens), and the one that is to end a conversation's last turn (final_stop)"
+                "the template writes no special token behind it{found}: name the tokens at which the model stops \
+                 (stop_tokens), and the one that is to end a conversation's last turn (final_stop)"
             )));
         };
         if !tail[last.end..].trim().is_empty() {

@@ -137,6 +137,7 @@ def test_object_that_is_gone_or_has_changed_is_a_bad_shard(objects, encoder):
             with iter(remote) as iterator, pytest.raises(gm.ShardError, match=message) as raised:
                 list(iterator)
         assert raised.value.shard == "s3://bucket/data/0003/en.json.gz"
+        assert "disk" not in str(raised.value)
 
 
 def test_listing_ends_when_the_store_does_not_answer(objects):
