@@ -58,7 +58,8 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(CLIPPY_LIB) --features python,images,remote -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	$(call say,Python: formatting and lints and types and the core's stub)
+	$(call say,Python: imports and formatting and lints and types and the core's stub)
+	$(BIN)/python tests/support/layers.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy

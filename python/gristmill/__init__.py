@@ -14,7 +14,8 @@ from gristmill._core import __version__, build_info
 from gristmill._images.decoding import decode_image, image_size
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
-from gristmill._mixture.mixture import Mixture, Source
+from gristmill._mixture.mixture import Mixture
+from gristmill._mixture.source import Source
 from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest

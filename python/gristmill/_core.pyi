@@ -6,11 +6,11 @@ from typing import Any, final
 import numpy as np
 import numpy.typing as npt
 
+from gristmill._dataset.spec import Spec
 from gristmill._filter.compiler import Program, Steps
-from gristmill._prompts.mixing import Mixing as PromptMixing
+from gristmill._mixture.mixing import Mixing
 from gristmill._prompts.reading import Reading
 from gristmill._sample.plans import ChatPlan, ImageTextPlan
-from gristmill._spec.spec import Spec
 
 __all__ = [
     "CURSOR_LARGEST",
@@ -98,10 +98,12 @@ def layout_fields(
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
 ) -> list[Field]: ...
-def count_records(reading: Reading) -> int: ...
+def count_records(
+    folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int
+) -> int: ...
 def prompt_order(kind: str, count: int, seed: int, number: int) -> npt.NDArray[np.uint32]: ...
 def prompt_sources(
-    mixing: PromptMixing, rows: int, seed: int | None, step: int, left: Sequence[int | None]
+    mixing: Mixing, rows: int, seed: int | None, step: int, left: Sequence[int | None]
 ) -> npt.NDArray[np.int32]: ...
 def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 def untrained_of(plan: ChatPlan, record: bytes) -> tuple[list[tuple[int, str]], str | None, list[int]]: ...

@@ -16,7 +16,7 @@ use crate::error::{Error, Result};
 use crate::format::{AfterError, Position};
 use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineCounts;
-use crate::spec::{OnError, StreamSpec};
+use crate::spec::{OnError, SourceSpec};
 
 /// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
 /// the stream's definition.
@@ -24,7 +24,7 @@ pub const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 
 /// Admits a lane's samples to the stream.
 pub struct Admission {
-    spec: Arc<StreamSpec>,
+    spec: Arc<SourceSpec>,
     lane: usize,
     /// The position after the last record.
     position: RecordPosition,
@@ -64,7 +64,7 @@ struct Fill {
 impl Admission {
     /// For the samples of `lane` from `cursor` on. Every quarantined record is listed in `file`.
     pub fn new(
-        spec: Arc<StreamSpec>,
+        spec: Arc<SourceSpec>,
         lane: usize,
         cursor: &Cursor,
         file: Option<Arc<QuarantineFile>>,

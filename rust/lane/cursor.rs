@@ -4,7 +4,7 @@ use std::sync::Arc;
 
 use crate::error::{Error, Result, ShardError};
 use crate::format::Position;
-use crate::spec::StreamSpec;
+use crate::spec::SourceSpec;
 use crate::store::Shard;
 
 /// The position of a record in a lane's stream.
@@ -135,7 +135,7 @@ impl Cursor {
 
     /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
-    pub fn check(&self, spec: &StreamSpec, lane: usize) -> Result<()> {
+    pub fn check(&self, spec: &SourceSpec, lane: usize) -> Result<()> {
         let RecordPosition { epoch, shard, record, byte } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
@@ -167,7 +167,7 @@ impl Cursor {
         if self.delivered | self.window_hash > 0 && spec.window().is_none() {
             return wrong("it is inside a window, and this stream has none".into());
         }
-        if self.offset > 0 && !spec.can_pause_at(self.offset) {
+        if self.offset > 0 && !spec.rows.can_pause_at(self.offset) {
             return wrong(format!("it is at token {} of a document, where no row ends", self.offset));
         }
         Ok(())

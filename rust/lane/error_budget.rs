@@ -6,14 +6,14 @@ use crate::error::{Error, Result, ShardError};
 use crate::format::AfterError;
 use crate::lane::cursor::{RecordPosition, Totals};
 use crate::quarantine::log::QuarantineCounts;
-use crate::spec::{OnError, StreamSpec};
+use crate::spec::{OnError, SourceSpec};
 
 /// Records after which a lane's share of bad ones is meaningful. A rate of 0 allows none of however many.
 const RECORDS_TO_JUDGE: u64 = 100;
 
 /// Counts a lane's quarantined records and lost shards, and stops the run once they exceed `max_error_rate`.
 pub struct ErrorBudget {
-    spec: Arc<StreamSpec>,
+    spec: Arc<SourceSpec>,
     lane: usize,
     records: u64,
     counts: QuarantineCounts,
@@ -25,7 +25,7 @@ pub struct ErrorBudget {
 
 impl ErrorBudget {
     /// The budget of a lane that has read and quarantined as many records as `totals` says.
-    pub fn new(spec: Arc<StreamSpec>, lane: usize, totals: &Totals) -> Self {
+    pub fn new(spec: Arc<SourceSpec>, lane: usize, totals: &Totals) -> Self {
         let counts = QuarantineCounts { records: totals.quarantined, shards: totals.lost_shards };
         Self { spec, lane, records: totals.records, counts, last: None, last_record: None }
     }
@@ -142,7 +142,7 @@ impl ErrorBudget {
 /// An error if more samples have images that cannot be decoded than the rate of bad records allows; `is_end`: however few
 /// there are. They are found once the samples are delivered, so that they are counted apart from bad records.
 pub fn judge_undecodable(
-    spec: &StreamSpec,
+    spec: &SourceSpec,
     lane: usize,
     totals: &Totals,
     last: Option<&ShardError>,

@@ -10,7 +10,7 @@ use super::joined_shard::{JoinedShard, Read, Wanted};
 use crate::codec::crc_of;
 use crate::error::{Error, Result};
 use crate::format::{AfterError, Position, ReadError};
-use crate::spec::StreamSpec;
+use crate::spec::SourceSpec;
 
 /// Bytes of records in the first block: few, so that the first batch arrives soon. Each further one is twice the size.
 const FIRST_BLOCK_BYTES: usize = 32 << 10;
@@ -30,7 +30,7 @@ pub fn largest_block_bytes(sources: usize) -> usize {
 ///
 /// [`Admission`]: super::admission::Admission
 pub struct LaneReader {
-    spec: Arc<StreamSpec>,
+    spec: Arc<SourceSpec>,
     lane: usize,
     /// This epoch's shards: the plan, which all lanes share behind a lock, is asked once per epoch.
     assignment: Arc<Assignment>,
@@ -93,7 +93,7 @@ enum Step {
 
 impl LaneReader {
     /// The records of `lane` from `cursor` on.
-    pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: &Cursor) -> Self {
+    pub fn new(spec: Arc<SourceSpec>, lane: usize, cursor: &Cursor) -> Self {
         let position = cursor.window;
         Self {
             assignment: spec.plan.epoch(position.epoch),
@@ -314,7 +314,7 @@ impl LaneReader {
     }
 
     fn open_at(&self, position: RecordPosition) -> Result<JoinedShard> {
-        let StreamSpec { shards, read, sidecars, drop, .. } = &*self.spec;
+        let SourceSpec { shards, read, sidecars, drop, .. } = &*self.spec;
         let index = self.shard_index() as usize;
         let position = Position { record: position.record, byte: position.byte };
         JoinedShard::open_at(&shards[index], index, Wanted { read, sidecars, drop }, position, &self.stop)

@@ -197,7 +197,7 @@ fn many_bad_records_are_counted_and_the_newest_kept() {
     for packing in [Packing::Concat, Packing::BestFit { window: 4 }] {
         let shard = [line("a"), "{}\n".repeat(50_000), line("b"), "{}\n".repeat(3)].concat();
         let mut folder = folder_of([("a.jsonl".to_owned(), shard)].into_iter());
-        folder.spec.packing = packing;
+        folder.spec.rows.packing = packing;
         let trace = all(folder.spec);
         assert_eq!(texts(&trace), ["a", "b"]);
         assert_eq!((trace.end.totals.records, trace.end.totals.quarantined), (50_005, 50_003));

@@ -40,8 +40,8 @@ use crate::pack::pixels::{PixelFault, PixelTask, PlacedImage, Undecodable};
 use crate::pack::queue::{DocumentQueue, Next};
 use crate::pack::report::{Report, Rows};
 use crate::prepare::image_text::of_sample;
-use crate::spec::mixture::{Mixture, RowNumber, Turn};
-use crate::spec::{Packing, UntrainedRows};
+use crate::spec::mixture::{RowNumber, Turn};
+use crate::spec::{Packing, StreamSpec, UntrainedRows};
 
 use step::StepWriter;
 
@@ -60,7 +60,7 @@ pub enum Pause {
 
 /// A lane's packer, which holds the lane's end of the ring.
 pub struct Packer {
-    mixture: Arc<Mixture>,
+    stream: Arc<StreamSpec>,
     /// The index in a batch of the lane's first row.
     first_row: u64,
     step: StepWriter,
@@ -89,15 +89,20 @@ enum Phase {
 
 impl Packer {
     /// A packer of a lane at the start of a step, whose sources are at these cursors.
-    pub fn new(mixture: &Arc<Mixture>, lane: usize, cursors: &[Cursor], writer: LaneWriter<Report>) -> Self {
+    pub fn new(
+        stream: &Arc<StreamSpec>,
+        lane: usize,
+        cursors: &[Cursor],
+        writer: LaneWriter<Report>,
+    ) -> Self {
         Self {
             first_row: (lane * writer.rows()) as u64,
             phase: Phase::Choose,
-            ended: mixture.ended(cursors),
-            stage: mixture.stage(writer.step().saturating_sub(1)),
-            step: StepWriter::new(mixture, writer),
+            ended: stream.ended(cursors),
+            stage: stream.stage(writer.step().saturating_sub(1)),
+            step: StepWriter::new(stream, writer),
             undecodable: Vec::new(),
-            mixture: Arc::clone(mixture),
+            stream: Arc::clone(stream),
         }
     }
 
@@ -156,7 +161,7 @@ impl Packer {
             if last.replace((source, document.position)) == Some((source, document.position)) {
                 continue;
             }
-            let shard = &self.mixture.sources[source].stream.shards[document.shard as usize];
+            let shard = &self.stream.sources[source].shards[document.shard as usize];
             let reason = format!("image {number}, at byte {}, cannot be decoded: {reason}", file.offset);
             let error = document.position.error(shard, of_sample(&key, &reason));
             self.step.untrain(index);
@@ -173,12 +178,12 @@ impl Packer {
             return Some(Pause::Pixels);
         }
         let (step, row) = self.step.next_row();
-        let stage = self.mixture.stage(step);
+        let stage = self.stream.stage(step);
         // A state between two stages has the counts of the first one, as its future may be edited.
         let in_stage =
             |source: usize| if stage == self.stage { documents[source].cursor().in_stage } else { 0 };
         let number = RowNumber { step, first: self.first_row, row: row as u64 };
-        let source = match self.mixture.turn(number, &self.ended, in_stage) {
+        let source = match self.stream.turn(number, &self.ended, in_stage) {
             Turn::Source(source) => source,
             Turn::Ended if self.step.awaits_pixels() => return Some(Pause::Pixels),
             Turn::Ended => {
@@ -233,9 +238,9 @@ impl Packer {
         if let Some(token) = next.rest.get(0) {
             self.step.write_boundary_target(token);
         }
-        let spec = &self.mixture.sources[source].stream;
-        let written = match spec.packing {
-            Packing::Concat => concat::write(&mut self.step, &next.rest, spec.max_segments),
+        let spec = &self.stream.sources[source];
+        let written = match spec.rows.packing {
+            Packing::Concat => concat::write(&mut self.step, &next.rest, spec.rows.max_segments),
             Packing::BestFit { .. } => best_fit::write(&mut self.step, &next),
             Packing::Pad => pad::write(&mut self.step, &next.rest),
         };
@@ -264,9 +269,9 @@ impl Packer {
                 }
             }
         }
-        let spec = &self.mixture.sources[source].stream;
+        let spec = &self.stream.sources[source];
         if self.step.has_label() || spec.untrained_rows == UntrainedRows::Deliver {
-            queue.count_row(self.step.end_row(), self.mixture.unit());
+            queue.count_row(self.step.end_row(), self.stream.unit());
         } else if !spec.leaves_out_rows() {
             let error = self.step.untrained();
             self.stop(error, documents);

@@ -15,7 +15,7 @@ use super::tokens::TokenSlice;
 /// Writes one row of a document, and returns how many tokens it has.
 pub(super) fn write(step: &mut StepWriter, rest: &TokenSlice) -> usize {
     let tokens = rest.len().min(step.free());
-    step.begin_row_of(tokens);
+    step.begin_row();
     step.write(rest, tokens);
     step.close_row();
     tokens

@@ -20,7 +20,7 @@ use std::collections::BTreeSet;
 use std::ops::Range;
 
 use crate::image::ImageRows;
-use crate::spec::StreamSpec;
+use crate::spec::SourceSpec;
 
 /// A part of a document in its place in the order of a window: one that shares a row with others, or all the full rows
 /// that are cut from a document. They are one piece, since there may be as many as the document has tokens.
@@ -60,11 +60,11 @@ pub struct Room {
 
 impl Room {
     /// That of a stream's rows.
-    pub fn of(spec: &StreamSpec) -> Self {
+    pub fn of(spec: &SourceSpec) -> Self {
         let images = spec.prepare.image_rows();
         Self {
-            tokens: spec.sequence_length,
-            segments: spec.max_segments.unwrap_or(usize::MAX),
+            tokens: spec.rows.sequence_length,
+            segments: spec.rows.max_segments.unwrap_or(usize::MAX),
             images: images.map_or(0, |rows| rows.max_images),
             patches: images.map_or(0, ImageRows::max_patches),
         }

@@ -16,11 +16,11 @@ use crate::lane::error_budget;
 use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineLog;
 use crate::spec::mixture::Unit;
-use crate::spec::{Packing, StreamSpec};
+use crate::spec::{Packing, SourceSpec};
 
 /// The documents of one lane, to be delivered token by token.
 pub struct DocumentQueue {
-    spec: Arc<StreamSpec>,
+    spec: Arc<SourceSpec>,
     lane: usize,
     /// Encoded blocks that are not begun, and their tokens.
     waiting: VecDeque<Block>,
@@ -101,7 +101,7 @@ fn tokens_of(block: &Block) -> usize {
 
 impl DocumentQueue {
     /// The documents from `cursor` on; the blocks pushed must begin at the cursor's window.
-    pub fn new(spec: Arc<StreamSpec>, lane: usize, cursor: Cursor) -> Self {
+    pub fn new(spec: Arc<SourceSpec>, lane: usize, cursor: Cursor) -> Self {
         Self {
             spec,
             lane,
@@ -163,7 +163,7 @@ impl DocumentQueue {
         let documents = std::mem::take(&mut self.row_documents);
         self.cursor.in_stage += match unit {
             Unit::Rows => 0,
-            Unit::Tokens => (self.spec.sequence_length - row.padding) as u64,
+            Unit::Tokens => (self.spec.rows.sequence_length - row.padding) as u64,
             Unit::Samples => documents,
         };
     }
@@ -279,7 +279,7 @@ impl DocumentQueue {
 
     /// Whether parts are placed in rows, which the cursor then counts.
     fn is_placed(&self) -> bool {
-        matches!(self.spec.packing, Packing::BestFit { .. })
+        matches!(self.spec.rows.packing, Packing::BestFit { .. })
     }
 
     fn has_windows(&self) -> bool {

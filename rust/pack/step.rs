@@ -14,12 +14,11 @@ use crate::error::Error;
 use crate::image::ImageRows;
 use crate::lane::block::Document;
 use crate::pack::report::Report;
-use crate::spec::mixture::Mixture;
-use crate::spec::{Packing, StreamSpec};
+use crate::spec::{Packing, SourceSpec, StreamSpec};
 
 /// Writes a lane's rows in order, and publishes each step.
 pub(super) struct StepWriter {
-    mixture: Arc<Mixture>,
+    stream: Arc<StreamSpec>,
     /// The source of the row that is being filled.
     source: usize,
     writer: LaneWriter<Report>,
@@ -69,13 +68,13 @@ enum PixelState {
 }
 
 impl StepWriter {
-    pub(super) fn new(mixture: &Arc<Mixture>, writer: LaneWriter<Report>) -> Self {
+    pub(super) fn new(stream: &Arc<StreamSpec>, writer: LaneWriter<Report>) -> Self {
         let mut fields = writer.schema().fields().iter();
         let field = fields.position(|field| field.content == Content::Pixels);
         let field = field.map(|index| (index, writer.schema().fields()[index].row_len()));
         Self {
             images: StepImages { field, ..StepImages::default() },
-            mixture: Arc::clone(mixture),
+            stream: Arc::clone(stream),
             source: 0,
             writer,
             row: 0,
@@ -143,7 +142,7 @@ impl StepWriter {
     pub(super) fn untrained(&self) -> Error {
         let Some((document, first)) = self.opening else { unreachable!("a full row has tokens") };
         let spec = self.spec();
-        let (tokens, length) = (spec.sequence_length - self.padding, spec.sequence_length);
+        let (tokens, length) = (spec.rows.sequence_length - self.padding, spec.rows.sequence_length);
         let reason = format!(
             "expected a token to train on in each row, found none among the {tokens} tokens of the one that begins with token \
              {first} of this document; raise sequence_length={length}, cut long documents with truncation=\"right\" or \"left\", \
@@ -165,9 +164,9 @@ impl StepWriter {
     /// Ends a row, which is full, when its last target is known. Returns the counts of the row.
     pub(super) fn end_row(&mut self) -> RowCounts {
         self.boundary = None;
-        if let Some(mixing) = &self.mixture.mixing {
+        if let Some(mixing) = &self.stream.mixing {
             let (number, share) =
-                (self.mixture.sources[self.source].number, mixing.share(self.number(), self.source));
+                (self.stream.sources[self.source].number, mixing.share(self.number(), self.source));
             rows::write_source(&mut self.writer.row(self.row), number, share as f32);
         }
         let (padding, trained) = (std::mem::take(&mut self.padding), std::mem::take(&mut self.trained));
@@ -222,13 +221,6 @@ impl StepWriter {
         }
     }
 
-    /// Begins a row that will hold `tokens` tokens, with the padding in front of them.
-    pub(super) fn begin_row_of(&mut self, tokens: usize) {
-        self.begin_row();
-        let range = self.spec().alignment.range(tokens, self.length());
-        self.pad(range.start);
-    }
-
     /// Writes the first `count` of a document's remaining tokens as the next segment, in the next row if this one is full.
     /// After a cut inside of them the segment's positions continue, its text does not.
     pub(super) fn write(&mut self, rest: &TokenSlice, count: usize) {
@@ -237,7 +229,7 @@ impl StepWriter {
         }
         self.segments += 1;
         self.segment_start = self.filled;
-        let cut = self.spec().cut(rest.document).and_then(|cut| cut.checked_sub(rest.offset));
+        let cut = self.spec().rows.cut(rest.document).and_then(|cut| cut.checked_sub(rest.offset));
         match cut {
             Some(cut @ 1..) if cut < count => {
                 self.write_slice(rest, 0..cut);
@@ -289,7 +281,7 @@ impl StepWriter {
         self.images.pixels = PixelState::Collected;
     }
 
-    fn begin_row(&mut self) {
+    pub(super) fn begin_row(&mut self) {
         if self.row_is_full() {
             self.row += 1;
             self.filled = 0;
@@ -317,7 +309,7 @@ impl StepWriter {
     /// Writes a part of a document's remaining tokens, inside of which nothing is cut.
     fn write_slice(&mut self, rest: &TokenSlice, part: Range<usize>) {
         let (start, end) = (rest.offset + part.start, rest.offset + part.end);
-        let cut = self.spec().cut(rest.document);
+        let cut = self.spec().rows.cut(rest.document);
         let next = rest.get(part.end).filter(|_| cut != Some(end));
         let mut tokens = rest.part(part);
         if cut.is_some_and(|cut| cut <= start) {
@@ -328,13 +320,13 @@ impl StepWriter {
             tokens,
             next,
             number: self.segments as i32,
-            first_piece: self.mixture.sources[self.source].first_piece,
+            first_piece: self.stream.sources[self.source].first_piece,
             entry: self.slices,
             start: self.filled,
             position: self.filled - self.segment_start,
             opens,
             images_before: self.images.images,
-            mask_width: self.mixture.image_rows().map_or(1, ImageRows::mask_width),
+            mask_width: self.stream.image_rows().map_or(1, ImageRows::mask_width),
         };
         rows::write(&mut self.writer.row(self.row), &segment);
         let trained = tokens.trained.map_or(0, |trained| trained.iter().filter(|trained| **trained).count());
@@ -343,7 +335,7 @@ impl StepWriter {
         }
         self.opening.get_or_insert((*tokens.document, tokens.offset));
         let next = next.is_some_and(|next| next.trained);
-        self.has_label |= tokens.trained.is_none_or(|mask| has_label(self.spec().layout, mask, next));
+        self.has_label |= tokens.trained.is_none_or(|mask| has_label(self.spec().rows.layout, mask, next));
         self.slices += 1;
         self.filled += tokens.len();
         self.trained += trained;
@@ -352,7 +344,7 @@ impl StepWriter {
 
     /// Adds the images of a document whose tokens are written next to those of the row.
     fn add_images(&mut self, tokens: &TokenSlice, trained: usize) {
-        let Some(rows) = self.mixture.image_rows() else { return };
+        let Some(rows) = self.stream.image_rows() else { return };
         let StepImages { images, patches, tokens: image_tokens, parts, .. } = &mut self.images;
         for (number, image) in tokens.images.iter().enumerate() {
             let placed = PlacedImage {
@@ -377,21 +369,21 @@ impl StepWriter {
 
     /// The index in the row of the last token, if that ended a document and has the next token as its target.
     fn boundary_target(&self) -> Option<usize> {
-        let has_target = match self.spec().packing {
+        let has_target = match self.spec().rows.packing {
             Packing::Concat => true,
             // Nothing is trained together with the row's last document after it.
             Packing::BestFit { .. } => !self.row_is_full(),
             Packing::Pad => false,
         };
-        self.boundary.filter(|_| self.spec().boundary_targets && has_target)
+        self.boundary.filter(|_| self.spec().rows.boundary_targets && has_target)
     }
 
     fn length(&self) -> usize {
-        self.spec().sequence_length
+        self.spec().rows.sequence_length
     }
 
-    fn spec(&self) -> &StreamSpec {
-        &self.mixture.sources[self.source].stream
+    fn spec(&self) -> &SourceSpec {
+        &self.stream.sources[self.source]
     }
 }
 

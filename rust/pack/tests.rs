@@ -23,12 +23,12 @@ use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::{Encoded, samples_of};
 use crate::prepare::{Prepare, Prepared};
 use crate::spec::sidecars::Sidecars;
-use crate::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows};
+use crate::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
 use crate::store::Shard;
 
 /// The shards of one lane, in a folder that lives as long as this.
 pub(crate) struct Folder {
-    pub(crate) spec: StreamSpec,
+    pub(crate) spec: SourceSpec,
     _folder: TempDir,
 }
 
@@ -45,7 +45,11 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
     });
     let shards: Vec<Shard> = shards.collect();
     let sizes = shards.iter().map(|shard| shard.size).collect();
-    let spec = StreamSpec {
+    let spec = SourceSpec {
+        name: String::new(),
+        number: 0,
+        first_piece: 0,
+        log_name: String::new(),
         shards,
         plan: Plan::new(sizes, 1, None),
         read: Arc::new(ReadOptions {
@@ -62,15 +66,16 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         epochs: Some(1),
         bos: None,
         eos: None,
-        sequence_length: 8,
-        packing: Packing::Concat,
-        truncation: Truncation::Split,
         untrained_rows: UntrainedRows::Deliver,
-        alignment: Alignment::Left,
-        max_segments: None,
-        layout: Layout::MaxText,
-        boundary_targets: false,
-        rows_per_lane: 1,
+        rows: RowSpec {
+            sequence_length: 8,
+            packing: Packing::Concat,
+            truncation: Truncation::Split,
+            max_segments: None,
+            layout: Layout::MaxText,
+            boundary_targets: false,
+            rows_per_lane: 1,
+        },
     };
     Folder { spec, _folder: folder }
 }
@@ -117,7 +122,7 @@ pub(crate) struct Delivered {
 
 /// Drives a lane from `cursor` on, at most `steps` times, taking at most `most` tokens at once.
 pub(crate) fn run(
-    spec: &Arc<StreamSpec>,
+    spec: &Arc<SourceSpec>,
     cursor: Cursor,
     block_bytes: usize,
     most: usize,
@@ -134,7 +139,7 @@ pub(crate) fn run(
 
 /// The lane's next samples, with a token for each byte. `fails` may return an error in place of a text's tokens.
 fn samples(
-    spec: &StreamSpec,
+    spec: &SourceSpec,
     reader: &mut LaneReader,
     fails: impl Fn(&str) -> Result<(), Error>,
 ) -> SampleBlock {
@@ -154,7 +159,7 @@ fn samples(
 }
 
 fn drive(
-    spec: &Arc<StreamSpec>,
+    spec: &Arc<SourceSpec>,
     cursor: Cursor,
     mut read: impl FnMut() -> SampleBlock,
     most: usize,
@@ -180,7 +185,7 @@ fn drive(
                 break;
             }
         };
-        let placed = matches!(spec.packing, Packing::BestFit { .. });
+        let placed = matches!(spec.rows.packing, Packing::BestFit { .. });
         let count = if placed { next.piece } else { next.rest.len().min(most) };
         let tokens = next.rest.ids[..count].iter().map(|&token| char::from(token as u8)).collect();
         let (opens, ends_row) = (next.rest.offset == 0, next.ends_row);
@@ -206,7 +211,7 @@ pub(crate) fn texts(trace: &Trace) -> Vec<&str> {
     trace.delivered.iter().map(|delivered| delivered.tokens.as_str()).collect()
 }
 
-pub(crate) fn all(spec: StreamSpec) -> Trace {
+pub(crate) fn all(spec: SourceSpec) -> Trace {
     run(&Arc::new(spec), Cursor::default(), 64, NO_LIMIT, NO_LIMIT)
 }
 
@@ -277,7 +282,7 @@ fn endless_lane_without_tokens_is_refused() {
         for window in [None, Some(2)] {
             let mut folder = folder(&["", &lines(&["", "", ""])]);
             folder.spec.epochs = None;
-            folder.spec.packing = packing;
+            folder.spec.rows.packing = packing;
             folder.spec.shuffle = window.map(|window| Shuffle { seed: 1, window });
             assert!(all(folder.spec).error.unwrap().contains("no valid document with a token"));
         }
@@ -299,8 +304,8 @@ fn window_ends_at_its_bytes() {
     // Three documents of 8 MiB: every second one reaches the bound of 16 MiB.
     let texts = ["a", "b", "c"].map(|char| char.repeat(8 << 20));
     let mut folder = folder(&[&lines(&[&texts[0], &texts[1], &texts[2]])]);
-    folder.spec.packing = Packing::BestFit { window: 100 };
-    folder.spec.sequence_length = 8 << 20;
+    folder.spec.rows.packing = Packing::BestFit { window: 100 };
+    folder.spec.rows.sequence_length = 8 << 20;
     let trace = all(folder.spec);
     let windows: Vec<u64> = trace.delivered.iter().map(|delivered| delivered.before.window.record).collect();
     assert_eq!(windows, [0, 0, 2]);
@@ -330,7 +335,7 @@ fn shuffling_permutes_within_windows_of_an_epoch() {
 #[test]
 fn best_fit_restarts_inside_a_window_by_rows() {
     let mut folder = folder(&[&lines(&["aaaaaa", "", "bb", "cccccccccccc", "dddd", "e"])]);
-    folder.spec.packing = Packing::BestFit { window: 6 };
+    folder.spec.rows.packing = Packing::BestFit { window: 6 };
     let trace = all(folder.spec);
     assert_eq!(texts(&trace), ["aaaaaa", "bb", "cccccccc", "cccc", "dddd", "e"]);
     let delivered: Vec<u64> = trace.delivered.iter().map(|delivered| delivered.before.delivered).collect();
@@ -515,7 +520,7 @@ proptest! {
         let (files, texts): (Vec<String>, Vec<Vec<String>>) =
             shards.iter().map(|records| shard(records, &mut letter)).unzip();
         let mut folder = folder(&files.iter().map(String::as_str).collect::<Vec<_>>()).filtered();
-        folder.spec.packing = packing;
+        folder.spec.rows.packing = packing;
         folder.spec.shuffle = shuffle.map(|(seed, window)| Shuffle { seed, window });
         folder.spec.epochs = Some(epochs);
         let spec = Arc::new(folder.spec);

@@ -6,7 +6,7 @@ use crate::image::Image;
 use crate::lane::block::{Block, BlockEnd, Document};
 use crate::lane::cursor::{RecordPosition, Totals};
 use crate::random::{Purpose, hash, permutation};
-use crate::spec::{Packing, Shuffle, StreamSpec};
+use crate::spec::{Packing, Shuffle, SourceSpec};
 
 /// Encoded documents, put in order, and how far they are delivered.
 #[derive(Default)]
@@ -55,7 +55,7 @@ impl Window {
     pub fn new(
         blocks: Vec<Block>,
         end: BlockEnd,
-        spec: &StreamSpec,
+        spec: &SourceSpec,
         lane: usize,
         first: RecordPosition,
     ) -> Self {
@@ -75,8 +75,8 @@ impl Window {
             parts = order.into_iter().map(|index| parts[index as usize]).collect();
         }
         let mut longest = usize::MAX;
-        if let Packing::BestFit { window } = spec.packing {
-            longest = spec.sequence_length;
+        if let Packing::BestFit { window } = spec.rows.packing {
+            longest = spec.rows.sequence_length;
             for document in
                 blocks.iter().flat_map(|block| &block.documents).filter(|document| document.tokens == 0)
             {
@@ -173,7 +173,7 @@ fn images<'a>(blocks: &'a [Block], part: &Part) -> &'a [Image] {
 fn placed<'a>(
     documents: &'a [Part],
     blocks: &[Block],
-    spec: &StreamSpec,
+    spec: &SourceSpec,
 ) -> impl Iterator<Item = Part> + use<'a> {
     let cost = |part: &Part| {
         let images = images(blocks, part);

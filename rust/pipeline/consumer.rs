@@ -15,15 +15,15 @@ use crate::lane::cursor::{Cursor, Totals};
 use crate::pack::report::{Report, Rows};
 use crate::quarantine::delivered::DeliveredLog;
 use crate::quarantine::file::QuarantineFile;
-use crate::spec::mixture::{Mixture, Source, Unit};
-use crate::spec::{HostSpec, QuarantineFileSpec};
+use crate::spec::mixture::Unit;
+use crate::spec::{HostSpec, QuarantineFileSpec, SourceSpec, StreamSpec};
 
 /// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
 const IDLE_BUFFERS: usize = 2;
 
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
-    mixture: Arc<Mixture>,
+    stream: Arc<StreamSpec>,
     host: HostSpec,
     encoder: Encoder,
     /// After the last batch taken.
@@ -76,9 +76,9 @@ pub struct Stats {
 
 /// Statistics of a source.
 pub struct SourceStats {
-    /// Its name, and its index in the order in which the user has listed the sources.
+    /// Its name.
     pub name: String,
-    /// See there.
+    /// Its index in the order in which the user has listed the sources.
     pub number: i32,
     /// Sums over the lanes since the start of the stream.
     pub totals: Totals,
@@ -88,10 +88,9 @@ pub struct SourceStats {
     pub epochs: f64,
     /// Lanes in which it has delivered its last epoch.
     pub exhausted_lanes: usize,
-    /// The share that its weights ask for up to here, on average over the steps, and that it has of what the weights
-    /// count. 0 to 1.
+    /// The share that its weights ask for up to here, on average over the steps, 0 to 1.
     pub asked: f64,
-    /// See there.
+    /// The share that it has of what the weights count, 0 to 1.
     pub given: f64,
 }
 
@@ -141,23 +140,23 @@ struct OpenStep {
 
 impl Pipeline {
     /// A pipeline at the start of the stream.
-    pub fn new(mixture: impl Into<Mixture>, host: HostSpec, encoder: Encoder) -> Self {
-        let mixture = Arc::new(mixture.into());
-        let spec = mixture.rows();
+    pub fn new(stream: impl Into<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
+        let stream: Arc<StreamSpec> = Arc::new(stream.into());
+        let spec = stream.rows;
         let rows = host.lanes.len() * spec.rows_per_lane;
         let (length, segments) = (spec.sequence_length, spec.most_segments());
-        let mut fields = spec.layout.fields(length, segments, mixture.has_mask(), host.provenance);
-        if host.names_sources && mixture.mixing.is_some() {
+        let mut fields = spec.layout.fields(length, segments, stream.has_mask(), host.provenance);
+        if host.names_sources && stream.mixing.is_some() {
             fields.extend(source_fields());
         }
-        if let Some(images) = mixture.image_rows() {
+        if let Some(images) = stream.image_rows() {
             images.extend(&mut fields);
         }
-        let cursors = vec![Cursor::default(); host.lanes.len() * mixture.sources.len()];
+        let cursors = vec![Cursor::default(); host.lanes.len() * stream.sources.len()];
         let taken = Delivered { step: 0, row: 0, cursors };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
-            mixture,
+            stream,
             host,
             encoder,
             taken,
@@ -182,8 +181,8 @@ impl Pipeline {
     }
 
     /// What its rows are made of.
-    pub fn mixture(&self) -> &Mixture {
-        &self.mixture
+    pub fn stream(&self) -> &StreamSpec {
+        &self.stream
     }
 
     /// The lanes of this host.
@@ -220,14 +219,14 @@ impl Pipeline {
         if let Phase::Failed(Error::Closed) = self.phase {
             return Err(Error::Closed);
         }
-        let sources = self.mixture.sources.len();
+        let sources = self.stream.sources.len();
         let (found, expected) = (delivered.cursors.len() / sources, self.host.lanes.len());
         if found != expected {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
         }
         for (&lane, cursors) in self.host.lanes.iter().zip(delivered.cursors.chunks(sources)) {
-            for (source, cursor) in self.mixture.sources.iter().zip(cursors) {
-                cursor.check(&source.stream, lane)?;
+            for (source, cursor) in self.stream.sources.iter().zip(cursors) {
+                cursor.check(source, lane)?;
             }
         }
         if delivered.row > 0 && (!self.host.single_rows || delivered.row >= self.host.lanes.len()) {
@@ -297,7 +296,7 @@ impl Pipeline {
     /// once the next step is there: waits for at most `timeout`, and `None` says that it is not known yet.
     pub fn more(&self, timeout: Duration) -> Option<bool> {
         match &self.phase {
-            Phase::Running(running) if self.more && self.mixture.leaves_out_rows() => running.more(timeout),
+            Phase::Running(running) if self.more && self.stream.leaves_out_rows() => running.more(timeout),
             _ => Some(self.more),
         }
     }
@@ -320,7 +319,7 @@ impl Pipeline {
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.taken.clone();
         let Delivered { step: number, row, cursors } = &mut self.taken;
-        let (lanes, sources) = (self.host.lanes.len(), self.mixture.sources.len());
+        let (lanes, sources) = (self.host.lanes.len(), self.stream.sources.len());
         let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..lanes };
         for report in step.reports[given.clone()].iter().flatten() {
             if let Rows::Failed(error) = &report.rows {
@@ -361,11 +360,11 @@ impl Pipeline {
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let (consumer, writers) = ring(self.pool.schema(), self.host.lanes.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
-        self.quarantine_files = open_quarantine_files(&self.host, &self.mixture, cursors)?;
-        let ends = cursors.chunks(self.mixture.sources.len()).zip(writers).collect();
+        self.quarantine_files = open_quarantine_files(&self.host, &self.stream, cursors)?;
+        let ends = cursors.chunks(self.stream.sources.len()).zip(writers).collect();
         let (open_until, files) = (consumer.open_until(), &self.quarantine_files);
         let workers =
-            WorkerPool::start(&self.mixture, &self.encoder, &self.host, ends, open_until, &self.busy, files)?;
+            WorkerPool::start(&self.stream, &self.encoder, &self.host, ends, open_until, &self.busy, files)?;
         self.phase = Phase::Running(Running { workers, consumer, step: None, process: std::process::id() });
         Ok(())
     }
@@ -404,16 +403,16 @@ impl Pipeline {
     /// What was requested from stores on the network; one for each source that has shards there.
     #[cfg(feature = "remote")]
     pub fn network(&self) -> impl Iterator<Item = &gristmill_remote::Counters> {
-        let streams = self.mixture.sources.iter().map(|source| &source.stream);
+        let streams = self.stream.sources.iter();
         streams.filter(|stream| stream.is_remote()).map(|stream| stream.read.places.stores.counters())
     }
 
     /// Statistics of this host's lanes, up to a place.
     pub fn stats(&self, place: &Delivered) -> Stats {
         let Delivered { step, row, .. } = place;
-        let spec = self.mixture.rows();
+        let spec = self.stream.rows;
         let mut totals = Totals::default();
-        for source in 0..self.mixture.sources.len() {
+        for source in 0..self.stream.sources.len() {
             totals += self.totals_of(source, place);
         }
         // A saved state may hold any numbers.
@@ -436,18 +435,18 @@ impl Pipeline {
     /// A source's counts in all lanes.
     fn totals_of(&self, source: usize, place: &Delivered) -> Totals {
         let mut totals = Totals::default();
-        for cursors in place.cursors.chunks(self.mixture.sources.len()) {
+        for cursors in place.cursors.chunks(self.stream.sources.len()) {
             totals += cursors[source].totals;
         }
-        if !self.mixture.sources[source].stream.prepare.has_mask() {
+        if !self.stream.sources[source].prepare.has_mask() {
             totals.trained = totals.tokens;
         }
         totals
     }
 
     fn source_stats(&self, place: &Delivered) -> Vec<SourceStats> {
-        let Some(mixing) = &self.mixture.mixing else { return Vec::new() };
-        let sources = &self.mixture.sources;
+        let Some(mixing) = &self.stream.mixing else { return Vec::new() };
+        let sources = &self.stream.sources;
         let mut stats: Vec<_> = sources
             .iter()
             .enumerate()
@@ -460,9 +459,9 @@ impl Pipeline {
                     name: source.name.clone(),
                     number: source.number,
                     totals,
-                    rows: totals.tokens.saturating_add(totals.padding) / source.stream.sequence_length as u64,
+                    rows: totals.tokens.saturating_add(totals.padding) / source.rows.sequence_length as u64,
                     epochs: epochs / self.host.lanes.len().max(1) as f64,
-                    exhausted_lanes: of_lanes().filter(|epoch| Some(*epoch) == source.stream.epochs).count(),
+                    exhausted_lanes: of_lanes().filter(|epoch| Some(*epoch) == source.epochs).count(),
                     asked: mixing.mean_share(place.step, index),
                     given: 0.0,
                 }
@@ -509,12 +508,12 @@ impl Pipeline {
 /// The file of each source; it is the same one, where each source lists its records as a stream of its own.
 fn open_quarantine_files(
     host: &HostSpec,
-    mixture: &Mixture,
+    stream: &StreamSpec,
     cursors: &[Cursor],
 ) -> Result<Vec<Option<Arc<QuarantineFile>>>> {
-    let sources = &mixture.sources;
+    let sources = &stream.sources;
     let Some(spec) = &host.quarantine_file else { return Ok(vec![None; sources.len()]) };
-    let open = |(index, source): (usize, &Source)| {
+    let open = |(index, source): (usize, &Arc<SourceSpec>)| {
         let of_source = cursors.iter().skip(index).step_by(sources.len());
         let listed = of_source.map(|cursor| [cursor.totals.quarantined, cursor.totals.undecodable]);
         let lanes: Vec<_> = host.lanes.iter().copied().zip(listed).collect();

@@ -9,7 +9,7 @@ use crate::format::key_at;
 use crate::image::{Fault, ImageFile, Pixels, Scratch};
 use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
 use crate::prepare::image_text::of_sample;
-use crate::spec::mixture::Mixture;
+use crate::spec::StreamSpec;
 use crate::store::{Source, read_exact_at};
 
 /// The longest file whose memory is kept.
@@ -17,7 +17,7 @@ const KEPT_BYTES: usize = 4 << 20;
 
 /// Decodes images, for one thread.
 pub struct ImageDecoder {
-    mixture: Arc<Mixture>,
+    stream: Arc<StreamSpec>,
     /// The source, index and file of the last image's shard: the next one is often in it too.
     open: Option<(usize, u32, Box<dyn Source>)>,
     bytes: Vec<u8>,
@@ -28,9 +28,9 @@ pub struct ImageDecoder {
 
 impl ImageDecoder {
     /// A decoder of the images of a mixture's sources, until `stop` is set.
-    pub fn new(mixture: &Arc<Mixture>, stop: &Arc<AtomicBool>) -> Self {
+    pub fn new(stream: &Arc<StreamSpec>, stop: &Arc<AtomicBool>) -> Self {
         Self {
-            mixture: Arc::clone(mixture),
+            stream: Arc::clone(stream),
             open: None,
             bytes: Vec::new(),
             scratch: Scratch::default(),
@@ -61,7 +61,7 @@ impl ImageDecoder {
 
     fn write_image(&mut self, image: &FileOfShard, pixels: Pixels<'_>) -> Result<(), PixelFault> {
         self.read(image).map_err(PixelFault::Unreadable)?;
-        let model = self.mixture.sources[image.source].stream.prepare.image_model();
+        let model = self.stream.sources[image.source].prepare.image_model();
         let model =
             model.ok_or_else(|| PixelFault::Unreadable(Error::Bug("a source without images".to_owned())))?;
         let written = model.write(&self.bytes, pixels, &mut self.scratch);
@@ -82,7 +82,7 @@ impl ImageDecoder {
 
     /// The key of an image's sample. Windows do not hold it, as it is needed for damaged images only.
     fn key(&mut self, image: &FileOfShard) -> Result<String, Error> {
-        let stream = &self.mixture.sources[image.source].stream;
+        let stream = &self.stream.sources[image.source];
         let shard = &stream.shards[image.shard as usize];
         let file = match self.open.take() {
             Some((_, _, file)) => file,
@@ -96,7 +96,7 @@ impl ImageDecoder {
 
     /// An error at a byte of an image's shard; or why its store could not be read.
     fn error(&self, image: &FileOfShard, byte: u64, reason: String) -> Error {
-        let stream = &self.mixture.sources[image.source].stream;
+        let stream = &self.stream.sources[image.source];
         let shard = Arc::clone(stream.shards[image.shard as usize].name());
         let error = ShardError { shard, record: None, byte: Some(byte), reason };
         stream.read.places.outage().unwrap_or(Error::Shard(error))
@@ -105,7 +105,7 @@ impl ImageDecoder {
     /// Reads the bytes of an image file.
     fn read(&mut self, image: &FileOfShard) -> Result<(), Error> {
         let FileOfShard { source, shard: index, file: ImageFile { offset, bytes, .. }, .. } = *image;
-        let stream = &self.mixture.sources[source].stream;
+        let stream = &self.stream.sources[source];
         let shard = &stream.shards[index as usize];
         let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {
             Some((_, _, file)) => file,

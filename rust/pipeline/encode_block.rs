@@ -16,7 +16,7 @@ use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
 use crate::prepare::{Prepare, Prepared, trained_tokens, trains_words};
 use crate::random::hash;
-use crate::spec::{OnError, StreamSpec, Truncation, UntrainedRows};
+use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
 
 /// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
 /// engine, they are encoded by one thread at a time.
@@ -26,7 +26,7 @@ const KEPT_TEXT: usize = 4 << 20;
 
 /// Turns the records of blocks into samples with ids, for one thread.
 pub struct BlockEncoder {
-    spec: Arc<StreamSpec>,
+    spec: Arc<SourceSpec>,
     encoder: Encoder,
     worker: EncodeWorker,
     /// Share of the documents that are also encoded by the reference.
@@ -43,7 +43,7 @@ pub struct BlockEncoder {
 impl BlockEncoder {
     /// An encoder for one thread. `verify` is the share of documents, 0 to 1, whose ids are compared with those of the
     /// reference. Blocks get their memory from `ids`.
-    pub fn new(spec: &Arc<StreamSpec>, encoder: &Encoder, verify: f64, ids: Arc<IdPool>) -> Self {
+    pub fn new(spec: &Arc<SourceSpec>, encoder: &Encoder, verify: f64, ids: Arc<IdPool>) -> Self {
         Self {
             spec: Arc::clone(spec),
             encoder: encoder.clone(),
@@ -71,7 +71,7 @@ impl BlockEncoder {
     }
 
     /// Makes it encode records of another source from now on.
-    pub fn set_source(&mut self, spec: &Arc<StreamSpec>) {
+    pub fn set_source(&mut self, spec: &Arc<SourceSpec>) {
         if !Arc::ptr_eq(&self.spec, spec) {
             self.spec = Arc::clone(spec);
         }
@@ -136,7 +136,7 @@ impl BlockEncoder {
         before: usize,
         ids: &mut IdBuffer,
     ) -> Result<Encoded> {
-        let StreamSpec { sequence_length, truncation, ref prepare, .. } = *self.spec;
+        let SourceSpec { rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } = *self.spec;
         let is_overlong = document.tokens > sequence_length;
         if is_overlong && truncation == Truncation::Drop {
             return Ok(Encoded::Filtered);
@@ -158,7 +158,7 @@ impl BlockEncoder {
                 Truncation::Right | Truncation::Left | Truncation::Middle => {
                     document.dropped = document.tokens - sequence_length;
                     document.tokens = sequence_length;
-                    let cut = before + self.spec.kept_before_cut();
+                    let cut = before + self.spec.rows.kept_before_cut();
                     let dropped = cut..cut + document.dropped;
                     ids.drain(dropped.clone());
                     if has_mask {
@@ -172,7 +172,8 @@ impl BlockEncoder {
 
     /// What a document becomes, by which of its tokens are trained on.
     fn judge(&self, document: Document, mask: &[bool]) -> Encoded {
-        let StreamSpec { sequence_length, untrained_rows, ref prepare, .. } = *self.spec;
+        let SourceSpec { rows: RowSpec { sequence_length, .. }, untrained_rows, ref prepare, .. } =
+            *self.spec;
         let mut untrained = None;
         let mut is_untrained = untrained_rows != UntrainedRows::Deliver || !mask.contains(&true);
         for (part, is_trained) in trained::parts(&self.spec, &document, mask) {
@@ -249,7 +250,8 @@ impl BlockEncoder {
         document: Document,
         ids: &mut IdBuffer,
     ) -> Encoded {
-        let StreamSpec { bos, eos, sequence_length, truncation, ref prepare, .. } = *self.spec;
+        let SourceSpec { bos, eos, rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } =
+            *self.spec;
         let bad = |reason| Encoded::Bad(self.located(&document, reason));
         let starts = match self.token_starts(&prepared.text, text_ids) {
             Ok(starts) => starts,
@@ -283,7 +285,7 @@ impl BlockEncoder {
     /// Appends which of a document's tokens, which begin at `before`, are trained on, and says whether none of them is of
     /// what its messages say. The error is a message about the record.
     fn mask(&self, prepared: &Prepared, before: usize, ids: &mut IdBuffer) -> Result<bool, String> {
-        let StreamSpec { bos, eos, ref prepare, .. } = *self.spec;
+        let SourceSpec { bos, eos, ref prepare, .. } = *self.spec;
         let text_ids = before + usize::from(bos.is_some())..ids.len() - usize::from(eos.is_some());
         let starts = self.token_starts(&prepared.text, &ids[text_ids])?;
         ids.trained.extend(bos.map(|_| false));
@@ -403,7 +405,7 @@ pub(crate) enum Encoded {
 /// Turns raw records into samples, and removes them from `raw`. `encode` appends the ids of a document's text, whose
 /// number it fills in. A document that it cannot encode ends the block, and so does a bad record that stops the run.
 pub(crate) fn samples_of(
-    spec: &StreamSpec,
+    spec: &SourceSpec,
     raw: &mut RawBlock,
     mut ids: IdBuffer,
     prepared: &mut Prepared,

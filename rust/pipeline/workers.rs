@@ -22,8 +22,7 @@ use crate::pack::report::Report;
 use crate::pack::{Packer, Pause};
 use crate::pipeline::encode_block::BlockEncoder;
 use crate::quarantine::file::QuarantineFile;
-use crate::spec::HostSpec;
-use crate::spec::mixture::Mixture;
+use crate::spec::{HostSpec, StreamSpec};
 use crate::store::Connection;
 
 /// Threads that fill the ring. Dropping the pool stops and joins them.
@@ -43,7 +42,7 @@ pub struct StageTimes {
 }
 
 struct Shared {
-    mixture: Arc<Mixture>,
+    stream: Arc<StreamSpec>,
     encoder: Encoder,
     verify: f64,
     lanes: Vec<LaneEnds>,
@@ -95,7 +94,7 @@ impl WorkerPool {
     /// Starts workers on the host's lanes, each at its cursors and with its end of the ring. Cursors and quarantine files
     /// are those of each source.
     pub fn start(
-        mixture: &Arc<Mixture>,
+        stream: &Arc<StreamSpec>,
         encoder: &Encoder,
         host: &HostSpec,
         ends: Vec<(&[Cursor], LaneWriter<Report>)>,
@@ -104,15 +103,14 @@ impl WorkerPool {
         quarantine_files: &[Option<Arc<QuarantineFile>>],
     ) -> Result<Self> {
         let threads = host.threads;
-        let is_remote = mixture.sources.iter().any(|source| source.stream.is_remote());
-        let waiting =
-            if is_remote { (host.lanes.len() * mixture.sources.len()).min(MOST_WAITING) } else { 0 };
-        let sources = mixture.sources.len();
+        let is_remote = stream.sources.iter().any(|source| source.is_remote());
+        let waiting = if is_remote { (host.lanes.len() * stream.sources.len()).min(MOST_WAITING) } else { 0 };
+        let sources = stream.sources.len();
         let steps = ends.iter().map(|(_, writer)| writer.step());
         let schedule = Schedule::new(steps, sources, open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
         let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursors, writer))| {
-            let feeds = || mixture.sources.iter().map(|source| Arc::clone(&source.stream)).zip(cursors);
+            let feeds = || stream.sources.iter().map(Arc::clone).zip(cursors);
             let reader = |(stream, cursor)| LaneReader::new(stream, lane, cursor).beside_others(sources);
             let files = quarantine_files.iter().cloned();
             LaneEnds {
@@ -128,13 +126,13 @@ impl WorkerPool {
                             DocumentQueue::new(stream, lane, *cursor).listing_in(file)
                         })
                         .collect(),
-                    packer: Packer::new(mixture, lane, cursors, writer),
+                    packer: Packer::new(stream, lane, cursors, writer),
                 }),
                 undecodable: Mutex::default(),
             }
         });
         let shared = Arc::new(Shared {
-            mixture: Arc::clone(mixture),
+            stream: Arc::clone(stream),
             encoder: encoder.clone(),
             verify: host.verify,
             lanes: lanes.collect(),
@@ -142,7 +140,7 @@ impl WorkerPool {
             times: Arc::clone(times),
             ids: IdPool::new(4 * threads),
             long: Arc::default(),
-            _connections: connect(mixture)?,
+            _connections: connect(stream)?,
             encoders: is_remote.then(Mutex::default),
             stop,
         });
@@ -233,9 +231,8 @@ impl Shared {
                     }
                     Job::Pack { lane, block } => self.pack(lane, block),
                     Job::Decode { lane, task } => {
-                        let images = scratch
-                            .images
-                            .get_or_insert_with(|| ImageDecoder::new(&self.mixture, &self.stop));
+                        let images =
+                            scratch.images.get_or_insert_with(|| ImageDecoder::new(&self.stream, &self.stop));
                         self.decode(lane, task, images);
                     }
                 }
@@ -248,12 +245,8 @@ impl Shared {
     }
 
     fn new_encoder(&self) -> BlockEncoder {
-        let encoder = BlockEncoder::new(
-            &self.mixture.sources[0].stream,
-            &self.encoder,
-            self.verify,
-            Arc::clone(&self.ids),
-        );
+        let encoder =
+            BlockEncoder::new(&self.stream.sources[0], &self.encoder, self.verify, Arc::clone(&self.ids));
         encoder.taking_turns(&self.long).stopped_by(&self.stop)
     }
 
@@ -324,7 +317,7 @@ impl Shared {
         let number = self.jobs.block_read(feed, raw.bytes.len(), read_all);
         let mut encoder =
             scratch.encoder.take().or_else(|| self.idle_encoder()).unwrap_or_else(|| self.new_encoder());
-        encoder.set_source(&self.mixture.sources[feed.source].stream);
+        encoder.set_source(&self.stream.sources[feed.source]);
         let (samples, verified) = timed(&self.times.encode, || encoder.encode(raw));
         match &self.encoders {
             None => scratch.encoder = Some(encoder),
@@ -339,8 +332,8 @@ impl Shared {
 }
 
 /// The connections of all sources.
-fn connect(mixture: &Mixture) -> Result<Vec<Connection>> {
-    let streams = mixture.sources.iter().map(|source| &source.stream);
+fn connect(stream: &StreamSpec) -> Result<Vec<Connection>> {
+    let streams = stream.sources.iter();
     streams
         .map(|stream| stream.read.places.connect(stream.shards.iter().chain(stream.sidecars.files())))
         .collect()

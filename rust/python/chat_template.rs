@@ -31,8 +31,8 @@ struct Conversation {
     kwargs: Option<Vec<u8>>,
     add_generation_prompt: bool,
     date: Option<String>,
-    keep_none: bool,
-    protects_content: bool,
+    none_fields: String,
+    special_tokens_in_content: String,
 }
 
 /// What is trained on.
@@ -41,8 +41,8 @@ struct Conversation {
 pub struct TrainOptions {
     train_on: Option<Choice>,
     stop_tokens: Vec<String>,
-    reasoning: bool,
-    tool_calls: bool,
+    train_reasoning: bool,
+    train_tool_calls: bool,
     on_lost_reasoning: String,
     final_stop: Option<String>,
 }
@@ -132,7 +132,7 @@ impl ChatTemplate {
         let (ids, mask) = guarded(py, || {
             let trained = self.trained(&conversation, options)?;
             let rendering = &trained.rendering;
-            let ids = if conversation.protects_content {
+            let ids = if conversation.special_tokens_in_content == "text" {
                 let mut ids = Vec::new();
                 encoder.inner().worker().encode_around(
                     rendering.text(),
@@ -202,7 +202,8 @@ impl ChatTemplate {
 impl TrainOptions {
     /// How to train; None if nothing is trained on.
     pub fn training(self) -> Result<Option<Training>> {
-        let Self { train_on, stop_tokens, reasoning, tool_calls, on_lost_reasoning, final_stop } = self;
+        let Self { train_on, stop_tokens, on_lost_reasoning, final_stop, .. } = self;
+        let (reasoning, tool_calls) = (self.train_reasoning, self.train_tool_calls);
         let on = match train_on {
             None => return Ok(None),
             Some(Choice::Roles(roles)) => TrainOn::Roles(roles),
@@ -232,7 +233,7 @@ impl Conversation {
             kwargs: self.kwargs.as_deref().map(Data::Json),
             add_generation_prompt: self.add_generation_prompt,
             date: self.date.as_deref().map(parse_date).transpose()?,
-            none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
+            none_fields: if self.none_fields == "keep" { NoneFields::Keep } else { NoneFields::Drop },
         })
     }
 }

@@ -79,7 +79,7 @@ impl Pipeline {
         let encoder = encoder.inner().clone();
         let inner = guarded(py, || {
             let host = spec.host();
-            Ok(pipeline::Pipeline::new(spec.mixture()?, host, encoder))
+            Ok(pipeline::Pipeline::new(spec.stream()?, host, encoder))
         })?;
         let fields = inner.schema().fields().iter();
         let names = fields.map(|field| PyString::intern(py, &field.name).unbind()).collect();
@@ -206,7 +206,7 @@ impl Pipeline {
         let number = number.unwrap_or_else(|| self.delivered());
         let (step, row, texts) = self.with(py, |pipeline| {
             let Delivered { step, row, cursors } = pipeline.position_after(number).0;
-            let sources = &pipeline.mixture().sources;
+            let sources = &pipeline.stream().sources;
             let text = |cursors: &[Cursor]| {
                 state::write_lane(sources.iter().map(|source| &*source.name).zip(cursors))
             };
@@ -234,7 +234,7 @@ impl Pipeline {
             let mut cursors = Vec::new();
             for (index, lane) in lanes.into_iter().enumerate() {
                 let number = pipeline.lanes().get(index).copied().unwrap_or(index);
-                cursors.extend(pipeline.mixture().order(number, lane)?);
+                cursors.extend(pipeline.stream().order(number, lane)?);
             }
             pipeline.restore(Delivered { step, row, cursors })
         })??)
@@ -243,7 +243,7 @@ impl Pipeline {
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
         let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified, sources } =
             self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
-        let has_images = self.with(py, |pipeline| pipeline.mixture().image_rows().is_some())?;
+        let has_images = self.with(py, |pipeline| pipeline.stream().image_rows().is_some())?;
         let stats = PyDict::new(py);
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;

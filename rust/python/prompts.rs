@@ -7,20 +7,19 @@ use numpy::PyArray1;
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList};
 
-use super::choices::{self, ON_EXHAUSTED};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::keep::{Selected, Selection};
 use super::sample::ChatPlan;
 use super::signals::Signals;
-use super::spec::places;
+use super::spec::{MixingPlan, places};
 use crate::error::{Error, ShardError};
 use crate::format::{Projection, ReadOptions};
 use crate::prepare::field::Field;
 use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::QuarantineFileSpec;
-use crate::spec::mixture::{Mixing, Stage, Unit};
+use crate::spec::mixture::{Mixing, Unit};
 use crate::store::{Places, Shard};
 
 /// What is read. The fields are those of the class in `gristmill._prompts.reading`.
@@ -123,14 +122,22 @@ pub fn read_prompts<'py>(
 
 /// The number of records of some shards.
 #[pyfunction]
-pub fn count_records(py: Python<'_>, reading: Reading) -> PyResult<u64> {
-    let spec = reading.spec()?;
+pub fn count_records(
+    py: Python<'_>,
+    folder: PathBuf,
+    storage: Vec<(String, String)>,
+    shards: Vec<(String, u64)>,
+    max_document_bytes: u64,
+) -> PyResult<u64> {
+    let places = places(folder, storage, Places::IO_BYTES, None);
+    let read =
+        Arc::new(ReadOptions { places, projection: Projection::all(), keep: None, max_document_bytes });
+    let shards: Vec<Shard> = shards.into_iter().map(|(path, size)| Shard::whole(path, size)).collect();
     let mut signals = Signals::new();
     let count = guarded(py, || {
-        let places = &spec.read.places;
-        let _connection = places.connect(&spec.shards)?;
-        let count = prompts::count(&spec.shards, &spec.read, || signals.have_raised());
-        places.outage().map_or(count, Err)
+        let _connection = read.places.connect(&shards)?;
+        let count = prompts::count(&shards, &read, || signals.have_raised());
+        read.places.outage().map_or(count, Err)
     })?;
     signals.raised()?;
     Ok(count.ok_or_else(|| Error::Bug("counting was interrupted by nothing".to_owned()))?)
@@ -169,35 +176,20 @@ pub fn prompt_order(
     Ok(PyArray1::from_vec(py, order).unbind())
 }
 
-/// How the sources of prompts are mixed. The fields are those of the class in `gristmill._prompts.mixing`.
-#[derive(FromPyObject)]
-pub struct PromptMixing {
-    names: Vec<String>,
-    core_stages: Vec<(u64, Vec<u64>)>,
-    on_exhausted: String,
-}
-
 /// The index of the source of each prompt of a step, of which so many are `left` of each source; -1 where there is none.
 #[pyfunction]
 pub fn prompt_sources(
     py: Python<'_>,
-    mixing: PromptMixing,
+    mixing: MixingPlan,
     rows: u64,
     seed: Option<u64>,
     step: u64,
     left: Vec<Option<u64>>,
 ) -> PyResult<Py<PyArray1<i32>>> {
-    let stages = mixing.core_stages.into_iter().map(|(step, weights)| Stage { step, weights });
-    let on_exhausted = choices::find("on_exhausted", &mixing.on_exhausted, &ON_EXHAUSTED)?;
-    let rule = Mixing {
-        rows,
-        offset: Mixing::offset(seed),
-        stages: stages.collect(),
-        unit: Unit::Rows,
-        row_units: 1,
-        on_exhausted,
-    };
-    Ok(PyArray1::from_vec(py, rule.batch(step, left, &mixing.names)?).unbind())
+    let names = mixing.names.clone();
+    // Prompts are counted one by one, whatever rows of tokens count.
+    let rule = Mixing { unit: Unit::Rows, ..mixing.mixing(rows, seed, 1)? };
+    Ok(PyArray1::from_vec(py, rule.batch(step, left, &names)?).unbind())
 }
 
 fn arrays(py: Python<'_>, arena: Arena) -> PyResult<Bound<'_, PyDict>> {

@@ -50,7 +50,6 @@ pub enum Masked {
 /// A conversation. Tools are JSON, or the key of a record that holds them; columns are those of an instruction's input, of
 /// the output and of the system prompt, beside that of the instruction.
 #[derive(FromPyObject)]
-#[allow(clippy::struct_excessive_bools)] // as many as the class has
 pub struct ChatPlan {
     template: Py<ChatTemplate>,
     field: String,
@@ -59,19 +58,19 @@ pub struct ChatPlan {
     tools_field: Option<String>,
     training: TrainOptions,
     add_generation_prompt: bool,
-    kwargs: Option<Vec<u8>>,
+    template_kwargs: Option<Vec<u8>>,
     date: Option<String>,
-    keep_none: bool,
+    none_fields: String,
     format: String,
-    protects_content: bool,
-    drops_untrained: bool,
+    special_tokens_in_content: String,
+    on_untrained: String,
 }
 
 #[derive(FromPyObject)]
 pub struct CompletionPlan {
     prompt_field: String,
     completion_field: String,
-    drops_untrained: bool,
+    on_untrained: String,
 }
 
 /// What becomes of images.
@@ -98,8 +97,8 @@ pub struct ImageTextPlan {
     separators: Option<[u32; 3]>,
     max_images: usize,
     max_patches: Option<usize>,
-    normalized: bool,
-    rotary: bool,
+    images: String,
+    mrope: bool,
 }
 
 impl FillPlan {
@@ -129,7 +128,7 @@ impl Masked {
                 filter_paths,
                 prompt: wanted(&plan.prompt_field),
                 completion: wanted(&plan.completion_field),
-                drops_untrained: plan.drops_untrained,
+                drops_untrained: plan.on_untrained == "drop",
             }),
             Self::ImageText(mut plan) => {
                 let any_size = plan.image_model.takes_any_size();
@@ -178,8 +177,8 @@ impl ImageTextPlan {
         Ok(ImageRows {
             max_images: self.max_images,
             shape: self.image_model.pixel_shape(sequence_length, self.max_patches)?,
-            normalized: self.normalized,
-            rotary: self.rotary,
+            normalized: self.images == "float32",
+            rotary: self.mrope,
         })
     }
 
@@ -242,10 +241,10 @@ impl ChatPlan {
             messages,
             columns,
             tools,
-            kwargs: self.kwargs,
+            kwargs: self.template_kwargs,
             add_generation_prompt: self.add_generation_prompt,
             date: self.date.as_deref().map(parse_date).transpose()?,
-            none_fields: if self.keep_none { NoneFields::Keep } else { NoneFields::Drop },
+            none_fields: if self.none_fields == "keep" { NoneFields::Keep } else { NoneFields::Drop },
             training,
             format: match self.format.as_str() {
                 "sharegpt" => MessageFormat::ShareGpt,
@@ -253,8 +252,8 @@ impl ChatPlan {
                 _ => MessageFormat::Messages,
             },
             system,
-            protects_content: self.protects_content,
-            drops_untrained: self.drops_untrained,
+            protects_content: self.special_tokens_in_content == "text",
+            drops_untrained: self.on_untrained == "drop",
         })
     }
 }

@@ -1,6 +1,7 @@
 //! The checked arguments of a `PackedDataset`, as Python groups them, and what the core makes of them.
 //!
-//! The structs mirror the classes of `gristmill._spec`: an argument is a field there and here.
+//! The structs mirror the classes of `gristmill._spec.arguments` and `gristmill._dataset.spec`: an argument is a field of
+//! the same name there and here.
 
 use std::path::PathBuf;
 use std::sync::Arc;
@@ -15,9 +16,10 @@ use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
-use crate::spec::mixture::{Mixing, Mixture, Stage, Unit};
+use crate::spec::mixture::{Mixing, Stage, Unit};
 use crate::spec::{
-    Alignment, HostSpec, Packing, QuarantineFileSpec, Shuffle, StreamSpec, Truncation, UntrainedRows, mixture,
+    HostSpec, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
+    UntrainedRows,
 };
 use crate::store::{Places, Shard};
 
@@ -44,8 +46,7 @@ pub fn places(
 /// What an iterator yields.
 #[derive(FromPyObject)]
 pub struct Spec {
-    source: Source,
-    tokenizing: Tokenizing,
+    sources: Vec<Source>,
     rows: Rows,
     order: Order,
     running: Running,
@@ -55,33 +56,19 @@ pub struct Spec {
     mixing: Option<MixingPlan>,
 }
 
-/// How the sources of a mixture are mixed.
+/// How sources are mixed; those of prompts, too.
 #[derive(FromPyObject)]
-struct MixingPlan {
-    members: Vec<Member>,
+pub struct MixingPlan {
+    pub names: Vec<String>,
     core_stages: Vec<(u64, Vec<u64>)>,
     weights_by: String,
     on_exhausted: String,
 }
 
-/// A source of a mixture.
-#[derive(FromPyObject)]
-struct Member {
-    name: String,
-    number: i32,
-    first_piece: u32,
-    spec: Spec,
-}
-
-/// Where records come from.
+/// Shards that are read in one way.
 #[derive(FromPyObject)]
 struct Source {
-    input: Input,
-    faults: Faults,
-}
-
-#[derive(FromPyObject)]
-struct Input {
+    name: String,
     folder: PathBuf,
     storage_options: Option<Vec<(String, String)>>,
     io_bytes: usize,
@@ -96,19 +83,12 @@ struct Input {
     sample: Option<Sample>,
     selection: Selection,
     max_document_bytes: u64,
-}
-
-#[derive(FromPyObject)]
-struct Faults {
-    on_error: String,
-    max_error_rate: f64,
-    quarantine_file: Option<String>,
-}
-
-#[derive(FromPyObject)]
-struct Tokenizing {
     eos: Option<u32>,
     bos: Option<u32>,
+    shuffle_window: usize,
+    epochs: Option<u64>,
+    on_error: String,
+    max_error_rate: f64,
 }
 
 #[derive(FromPyObject)]
@@ -123,18 +103,17 @@ struct Rows {
     boundary_targets: bool,
 }
 
-#[derive(FromPyObject)]
+#[derive(FromPyObject, Clone, Copy)]
 struct Order {
     lanes: usize,
     seed: Option<u64>,
-    shuffle_window: usize,
-    epochs: Option<u64>,
 }
 
 /// What may differ between hosts and runs of one stream.
 #[derive(FromPyObject)]
 struct Running {
     own_lanes: Vec<usize>,
+    quarantine_file: Option<String>,
     threads: Option<usize>,
     prefetch: usize,
     verify: f64,
@@ -145,8 +124,8 @@ struct Running {
 impl Spec {
     /// What this process does of the stream.
     pub fn host(&self) -> HostSpec {
-        let Running { own_lanes, threads, prefetch, verify, provenance, source_arrays } = &self.running;
-        let quarantine_file = self.source.faults.quarantine_file.clone();
+        let Running { own_lanes, quarantine_file, threads, prefetch, verify, provenance, source_arrays } =
+            &self.running;
         let stream = self.stream_name.clone();
         HostSpec {
             lanes: own_lanes.clone(),
@@ -154,74 +133,91 @@ impl Spec {
             prefetch: *prefetch,
             verify: *verify,
             single_rows: self.rows.batch_size.is_none(),
-            quarantine_file: quarantine_file.map(|path| QuarantineFileSpec { path, stream }),
+            quarantine_file: quarantine_file.clone().map(|path| QuarantineFileSpec { path, stream }),
             provenance: *provenance,
             names_sources: *source_arrays,
         }
     }
 
     /// What defines the stream.
-    pub fn mixture(self) -> Result<Mixture, Error> {
-        let Self { mixing: Some(plan), rows, order, .. } = self else {
-            return self.stream().map(|stream| Arc::new(stream).into());
-        };
-        let stages = plan.core_stages.into_iter().map(|(step, weights)| Stage { step, weights });
-        let source = |Member { name, number, first_piece, spec }| {
-            let log_name = format!("{}.{name}", spec.stream_name);
-            let stream = Arc::new(spec.stream()?);
-            Ok(mixture::Source { name, number, first_piece, log_name, stream })
-        };
-        let unit = choices::find("weights_by", &plan.weights_by, &WEIGHTS_BY)?;
-        Ok(Mixture {
-            sources: plan.members.into_iter().map(source).collect::<Result<_, Error>>()?,
-            mixing: Some(Mixing {
-                rows: rows.batch_size.unwrap_or(order.lanes) as u64,
-                offset: Mixing::offset(order.seed),
-                stages: stages.collect(),
-                unit,
-                row_units: if unit == Unit::Tokens { rows.sequence_length as u64 } else { 1 },
-                on_exhausted: choices::find("on_exhausted", &plan.on_exhausted, &ON_EXHAUSTED)?,
-            }),
-        })
+    pub fn stream(self) -> Result<StreamSpec, Error> {
+        let Self { sources, rows, order, rows_per_lane, delivers_untrained, stream_name, mixing, .. } = self;
+        let spec = rows.spec(rows_per_lane)?;
+        let (mut found, mut first_piece) = (Vec::with_capacity(sources.len()), 0);
+        for (number, source) in (0..).zip(sources) {
+            let log_name =
+                if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
+            let own = source.spec(spec, order, delivers_untrained)?;
+            let pieces = own.shards.len() as u32;
+            found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
+            first_piece += pieces;
+        }
+        found.sort_by(|one, other| one.name.cmp(&other.name));
+        let step_rows = rows.batch_size.unwrap_or(order.lanes) as u64;
+        let mixing = mixing.map(|plan| plan.mixing(step_rows, order.seed, rows.sequence_length as u64));
+        Ok(StreamSpec { sources: found, rows: spec, mixing: mixing.transpose()? })
     }
+}
 
-    fn stream(self) -> Result<StreamSpec, Error> {
-        let Self {
-            source: Source { input, faults },
-            tokenizing,
-            rows,
-            order,
-            rows_per_lane,
-            delivers_untrained,
-            ..
-        } = self;
-        let layout = choices::find("layout", &rows.layout, &LAYOUTS)?;
-        let packing = choices::find("packing", &rows.packing, &PACKINGS)?(rows.fit_window);
-        let truncation = match &rows.truncation {
+impl Rows {
+    fn spec(&self, rows_per_lane: usize) -> Result<RowSpec, Error> {
+        let packing = choices::find("packing", &self.packing, &PACKINGS)?(self.fit_window);
+        let truncation = match &self.truncation {
             Some(name) => choices::find("truncation", name, &TRUNCATIONS)?,
             None if packing == Packing::Pad => Truncation::Right,
             None => Truncation::Split,
         };
-        let make_on_error = choices::find("on_error", &faults.on_error, &ON_ERRORS)?;
-        let e_tags = input.e_tags.into_iter().chain(std::iter::repeat(None));
+        Ok(RowSpec {
+            sequence_length: self.sequence_length,
+            packing,
+            truncation,
+            max_segments: self.max_segments,
+            layout: choices::find("layout", &self.layout, &LAYOUTS)?,
+            boundary_targets: self.boundary_targets,
+            rows_per_lane,
+        })
+    }
+}
+
+impl MixingPlan {
+    /// The rule of streams with so many rows in a step, and so many tokens in a full row.
+    pub fn mixing(self, rows: u64, seed: Option<u64>, row_tokens: u64) -> Result<Mixing, Error> {
+        let stages = self.core_stages.into_iter().map(|(step, weights)| Stage { step, weights });
+        let unit = choices::find("weights_by", &self.weights_by, &WEIGHTS_BY)?;
+        Ok(Mixing {
+            rows,
+            offset: Mixing::offset(seed),
+            stages: stages.collect(),
+            unit,
+            row_units: if unit == Unit::Tokens { row_tokens } else { 1 },
+            on_exhausted: choices::find("on_exhausted", &self.on_exhausted, &ON_EXHAUSTED)?,
+        })
+    }
+}
+
+impl Source {
+    /// The source, as if there were no other one.
+    fn spec(self, rows: RowSpec, order: Order, delivers_untrained: bool) -> Result<SourceSpec, Error> {
+        let make_on_error = choices::find("on_error", &self.on_error, &ON_ERRORS)?;
+        let e_tags = self.e_tags.into_iter().chain(std::iter::repeat(None));
         let shards =
-            input.paths.into_iter().zip(&input.sizes).zip(e_tags).flat_map(|((path, &size), e_tag)| {
+            self.paths.into_iter().zip(&self.sizes).zip(e_tags).flat_map(|((path, &size), e_tag)| {
                 let e_tag = e_tag.map(Into::into);
-                Shard { e_tag, ..Shard::whole(path, size) }.divided(input.split_bytes)
+                Shard { e_tag, ..Shard::whole(path, size) }.divided(self.split_bytes)
             });
         let shards: Vec<Shard> = shards.collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
         let places = places(
-            input.folder,
-            input.storage_options.unwrap_or_default(),
-            input.io_bytes,
-            input.cache_dir.map(|folder| (folder, input.cache_bytes)),
+            self.folder,
+            self.storage_options.unwrap_or_default(),
+            self.io_bytes,
+            self.cache_dir.map(|folder| (folder, self.cache_bytes)),
         );
-        let selected = input.selection.into_selected(&places, input.max_document_bytes);
+        let selected = self.selection.into_selected(&places, self.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;
-        let text = |paths| Projection::text(input.text_field).with_paths(paths);
-        let (prepare, projection) = match input.sample {
+        let text = |paths| Projection::text(self.text_field).with_paths(paths);
+        let (prepare, projection) = match self.sample {
             None => (Prepare::Text, text(paths)),
             Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
             Some(Sample::Masked(plan)) => plan.plan(paths, columns, rows.sequence_length)?,
@@ -231,32 +227,29 @@ impl Spec {
             _ if prepare.drops_untrained() => UntrainedRows::Drop,
             _ => UntrainedRows::Error,
         };
-        Ok(StreamSpec {
+        Ok(SourceSpec {
+            name: self.name,
+            number: 0,
+            first_piece: 0,
+            log_name: String::new(),
             shards,
             plan: Plan::new(sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
                 places,
                 projection,
                 keep,
-                max_document_bytes: input.max_document_bytes,
+                max_document_bytes: self.max_document_bytes,
             }),
             drop,
             sidecars,
             prepare,
-            on_error: make_on_error(faults.max_error_rate),
-            shuffle: order.seed.map(|seed| Shuffle { seed, window: order.shuffle_window }),
-            epochs: order.epochs,
-            bos: tokenizing.bos,
-            eos: tokenizing.eos,
-            sequence_length: rows.sequence_length,
-            packing,
-            truncation,
+            on_error: make_on_error(self.max_error_rate),
+            shuffle: order.seed.map(|seed| Shuffle { seed, window: self.shuffle_window }),
+            epochs: self.epochs,
+            bos: self.bos,
+            eos: self.eos,
             untrained_rows,
-            alignment: Alignment::Left,
-            max_segments: rows.max_segments,
-            layout,
-            boundary_targets: rows.boundary_targets,
-            rows_per_lane,
+            rows,
         })
     }
 }

@@ -18,7 +18,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
-use super::StreamSpec;
+use super::{SourceSpec, StreamSpec};
 use crate::error::{Error, Result};
 use crate::image::ImageRows;
 use crate::lane::cursor::Cursor;
@@ -26,30 +26,6 @@ use crate::random::hash;
 
 /// 2^64 divided by the golden ratio.
 const PHI: u64 = 0x9E37_79B9_7F4A_7C15;
-
-/// What the rows of a stream are made of.
-#[derive(Clone)]
-pub struct Mixture {
-    /// The sources, in the order of their names; one without a name if nothing is mixed.
-    pub sources: Vec<Source>,
-    /// How they are mixed; none if there is only one.
-    pub mixing: Option<Mixing>,
-}
-
-/// Shards that are read in one way.
-#[derive(Clone)]
-pub struct Source {
-    /// Its name.
-    pub name: String,
-    /// Its index in the order in which the user has listed the sources.
-    pub number: i32,
-    /// The index of its first piece among those of all sources.
-    pub first_piece: u32,
-    /// The name of its stream in a quarantine file; empty: that of the whole.
-    pub log_name: String,
-    /// How its rows are made. All sources have the same lanes and the same kind of rows.
-    pub stream: Arc<StreamSpec>,
-}
 
 /// How sources are mixed.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -121,33 +97,20 @@ pub enum Turn {
     Failed(String),
 }
 
-impl From<Arc<StreamSpec>> for Mixture {
-    fn from(stream: Arc<StreamSpec>) -> Self {
-        let source =
-            Source { name: String::new(), number: 0, first_piece: 0, log_name: String::new(), stream };
-        Self { sources: vec![source], mixing: None }
-    }
-}
-
-impl Mixture {
-    /// The kind of rows that all sources share.
-    pub fn rows(&self) -> &StreamSpec {
-        &self.sources[0].stream
-    }
-
+impl StreamSpec {
     /// Whether samples of some source say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
-        self.sources.iter().any(|source| source.stream.prepare.has_mask())
+        self.sources.iter().any(|source| source.prepare.has_mask())
     }
 
     /// Whether rows of some source may be left out because they train nothing.
     pub fn leaves_out_rows(&self) -> bool {
-        self.sources.iter().any(|source| source.stream.leaves_out_rows())
+        self.sources.iter().any(|source| source.leaves_out_rows())
     }
 
     /// What rows hold of images, if samples of some source have any. All such sources agree on it.
     pub fn image_rows(&self) -> Option<&ImageRows> {
-        self.sources.iter().find_map(|source| source.stream.prepare.image_rows())
+        self.sources.iter().find_map(|source| source.prepare.image_rows())
     }
 
     /// What weights count.
@@ -173,7 +136,7 @@ impl Mixture {
     /// Which sources have delivered their last epoch at these cursors of a lane.
     pub fn ended(&self, cursors: &[Cursor]) -> Vec<bool> {
         let has_ended =
-            |(source, cursor): (&Source, &Cursor)| source.stream.epochs == Some(cursor.window.epoch);
+            |(source, cursor): (&Arc<SourceSpec>, &Cursor)| source.epochs == Some(cursor.window.epoch);
         self.sources.iter().zip(cursors).map(has_ended).collect()
     }
 

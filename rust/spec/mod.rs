@@ -4,7 +4,6 @@ pub mod mixture;
 pub mod rows;
 pub mod sidecars;
 
-use std::ops::Range;
 use std::sync::Arc;
 
 use crate::format::ReadOptions;
@@ -12,6 +11,7 @@ use crate::lane::assignment::Plan;
 use crate::lane::block::Document;
 use crate::prepare::Prepare;
 use crate::store::Shard;
+use mixture::Mixing;
 use rows::Rows;
 use sidecars::Sidecars;
 
@@ -79,26 +79,6 @@ pub enum UntrainedRows {
     Error,
 }
 
-/// The side of a row on which its tokens are, if they do not fill it.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub enum Alignment {
-    /// At its start: padding follows.
-    Left,
-    /// At its end: padding comes first. Only rows of `pad` can have it, whose number of tokens is known before they are
-    /// written.
-    Right,
-}
-
-impl Alignment {
-    /// The range that `tokens` tokens take in a row of `length`: the rest is padding.
-    pub fn range(self, tokens: usize, length: usize) -> Range<usize> {
-        match self {
-            Self::Left => 0..tokens,
-            Self::Right => length - tokens..length,
-        }
-    }
-}
-
 /// A set of arrays, named after the library that reads it: see `batch::layouts`.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Layout {
@@ -124,8 +104,28 @@ impl Layout {
     }
 }
 
-/// The definition of one dataset's stream, the same on every host.
+/// The definition of a stream, the same on every host: what is read, how it becomes rows, and how sources are mixed. A
+/// stream without a mixture is one with a single source.
+#[derive(Clone)]
 pub struct StreamSpec {
+    /// The sources, in the order of their names.
+    pub sources: Vec<Arc<SourceSpec>>,
+    /// How documents become rows.
+    pub rows: RowSpec,
+    /// How the sources are mixed; none if it is no mixture.
+    pub mixing: Option<Mixing>,
+}
+
+/// Shards that are read in one way.
+pub struct SourceSpec {
+    /// Its name in a mixture; else empty.
+    pub name: String,
+    /// Its index in the order in which the user has listed the sources.
+    pub number: i32,
+    /// The index of its first piece among those of all sources.
+    pub first_piece: u32,
+    /// The name of its stream in a quarantine file; empty: that of the whole.
+    pub log_name: String,
     /// What is dealt to lanes: the shards of the manifest, the large ones in pieces.
     pub shards: Vec<Shard>,
     /// Which lane reads which shards.
@@ -140,6 +140,8 @@ pub struct StreamSpec {
     pub prepare: Prepare,
     /// The policy for bad records.
     pub on_error: OnError,
+    /// The fate of rows that train nothing.
+    pub untrained_rows: UntrainedRows,
     /// `None`: the order of the shards.
     pub shuffle: Option<Shuffle>,
     /// `None`: endless.
@@ -148,16 +150,19 @@ pub struct StreamSpec {
     pub bos: Option<u32>,
     /// Put after each document.
     pub eos: Option<u32>,
+    /// The rows of the stream.
+    pub rows: RowSpec,
+}
+
+/// How documents become rows.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct RowSpec {
     /// Tokens in a row.
     pub sequence_length: usize,
     /// How documents become rows.
     pub packing: Packing,
     /// The part that is kept of a document longer than a row.
     pub truncation: Truncation,
-    /// The fate of rows that train nothing.
-    pub untrained_rows: UntrainedRows,
-    /// The side of its row on which a document is, if it does not fill it.
-    pub alignment: Alignment,
     /// The most segments in a row.
     pub max_segments: Option<usize>,
     /// The arrays of a batch.
@@ -168,12 +173,47 @@ pub struct StreamSpec {
     pub rows_per_lane: usize,
 }
 
-impl StreamSpec {
+impl From<SourceSpec> for StreamSpec {
+    fn from(source: SourceSpec) -> Self {
+        Arc::new(source).into()
+    }
+}
+
+impl From<Arc<SourceSpec>> for StreamSpec {
+    fn from(source: Arc<SourceSpec>) -> Self {
+        Self { rows: source.rows, sources: vec![source], mixing: None }
+    }
+}
+
+impl SourceSpec {
     /// Whether some shard is in a store on the network.
     pub fn is_remote(&self) -> bool {
         self.shards.iter().chain(self.sidecars.files()).any(Shard::is_remote)
     }
 
+    /// Whether a row may be left out because it trains nothing.
+    pub fn leaves_out_rows(&self) -> bool {
+        match self.untrained_rows {
+            UntrainedRows::Deliver => false,
+            UntrainedRows::Drop => true,
+            UntrainedRows::Error => self.on_error != OnError::Raise,
+        }
+    }
+
+    /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
+    /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
+    /// window, so that one position and one count still make a cursor. Separate fit windows after the
+    /// permutation would straddle the shuffle windows, and a cursor would have to name two of those.
+    pub fn window(&self) -> Option<usize> {
+        match (self.shuffle, self.rows.packing) {
+            (Some(shuffle), _) => Some(shuffle.window),
+            (None, Packing::BestFit { window }) => Some(window),
+            (None, Packing::Concat | Packing::Pad) => None,
+        }
+    }
+}
+
+impl RowSpec {
     /// How many tokens of a document are before those that truncation has dropped, if it has dropped any.
     pub fn cut(&self, document: &Document) -> Option<usize> {
         (document.dropped > 0).then(|| self.kept_before_cut())
@@ -202,32 +242,11 @@ impl StreamSpec {
         }
     }
 
-    /// Whether a row may be left out because it trains nothing.
-    pub fn leaves_out_rows(&self) -> bool {
-        match self.untrained_rows {
-            UntrainedRows::Deliver => false,
-            UntrainedRows::Drop => true,
-            UntrainedRows::Error => self.on_error != OnError::Raise,
-        }
-    }
-
     /// The most segments that a row can have.
     pub fn most_segments(&self) -> usize {
         match self.packing {
             Packing::Pad => 1,
             Packing::Concat | Packing::BestFit { .. } => self.max_segments.unwrap_or(self.sequence_length),
-        }
-    }
-
-    /// Documents in a window that is ordered as a whole; `None`: documents are delivered in reading order. A lane has
-    /// one kind of window, that of shuffling if there is any: `best_fit` then places consecutive shares of the permuted
-    /// window, so that one position and one count still make a cursor. Separate fit windows after the
-    /// permutation would straddle the shuffle windows, and a cursor would have to name two of those.
-    pub fn window(&self) -> Option<usize> {
-        match (self.shuffle, self.packing) {
-            (Some(shuffle), _) => Some(shuffle.window),
-            (None, Packing::BestFit { window }) => Some(window),
-            (None, Packing::Concat | Packing::Pad) => None,
         }
     }
 }

@@ -10,13 +10,19 @@ from helpers import ROOT
 PAGE = ROOT / "docs" / "options.md"
 _TABLES = re.compile(r"(<!-- tables: make options -->\n).*(<!-- end -->\n)", re.DOTALL)
 _PROMPTS = re.compile(r"(<!-- prompts: make options -->\n).*(<!-- end of prompts -->\n)", re.DOTALL)
+_OF_SCOPE = {
+    "source": "\n\nEach source of a [mixture](mixtures.md) has its own, as arguments of `gm.Source`.",
+    "stream": "",
+    "running": "",
+}
 _HEAD = "| argument | default | meaning | in the fingerprint |\n| --- | --- | --- | --- |\n"
 
 
 def write(page: str) -> str:
     """The page with tables of today's arguments."""
     tables = (
-        f"### {group.__name__}\n\n{group.__doc__}\n\n{_HEAD}" + "".join(map(_row, arguments_of(group).values()))
+        f"### {group.__name__}\n\n{group.__doc__}{_OF_SCOPE[group.scope]}\n\n{_HEAD}"
+        + "".join(map(_row, arguments_of(group).values()))
         for group in GROUPS
     )
     page = _TABLES.sub(lambda found: f"{found[1]}\n{chr(10).join(tables)}\n{found[2]}", page)

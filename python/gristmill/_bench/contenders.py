@@ -13,18 +13,18 @@ import glob
 import itertools
 import json
 import shutil
-from collections.abc import Callable, Generator, Iterator
+from collections.abc import Callable, Iterator
 from concurrent.futures import ThreadPoolExecutor
 from dataclasses import dataclass, replace
 from enum import Enum
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, Literal, TypeAlias
+from typing import TYPE_CHECKING, Any
 
 import numpy as np
-import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._bench import conversations
+from gristmill._bench.job import Batches, Job, Tokens
 from gristmill._sample import named
 from gristmill._util.local_files import inflated, open_inflated
 
@@ -32,54 +32,8 @@ if TYPE_CHECKING:  # Loads Grain, which a contender may do without.
     from gristmill._dataset.packed import PackedDataset
     from gristmill._tokenizer.encoder import Encoder
 
-Tokens: TypeAlias = "npt.NDArray[np.int32]"
-# Rows of token ids, and an array that is 0 on padding (None: no padding). The generator's return value is a note.
-Batches: TypeAlias = "Generator[tuple[Tokens, npt.NDArray[Any] | None], None, dict[str, Any] | None]"
-
 _ROWS_A_GROUP = 1000  # As the default of `datasets` when it writes Parquet.
 _DOCUMENTS_A_CALL = 256  # For `datasets`: its default of 1000 keeps a gigabyte of encodings.
-
-
-@dataclass(frozen=True)
-class Job:
-    """The job of every contender.
-
-    Attributes:
-      shards: paths of JSONL files, gzipped or not.
-      text_field: key of the text.
-      sample: what a record becomes, as `gristmill._sample.named.parse` returns it; None: the text.
-      template: the chat template of conversations; None: there are none.
-      tokenizer: path of a tokenizer.json.
-      eos: id put after each document; None: none.
-      batch_size: rows of a batch.
-      sequence_length: tokens of a row.
-      threads: threads that may encode at once.
-      lanes: lanes of gristmill's stream; None: its default.
-      on_error: `raise` or `quarantine`, for gristmill; most others stop at a bad record.
-      shard_bytes: bytes of all shards.
-      storage_options: how stores are reached, where gristmill alone reads from them.
-      scratch: folder for files that a contender writes once and reads in later rounds; None: it does not run.
-    """
-
-    shards: list[str]
-    text_field: str
-    tokenizer: str
-    eos: int | None
-    batch_size: int
-    sequence_length: int
-    threads: int
-    lanes: int | None = None
-    on_error: Literal["raise", "quarantine"] = "raise"
-    shard_bytes: int = 0
-    storage_options: dict[str, str] | None = None
-    scratch: str | None = None
-    sample: dict[str, Any] | None = None
-    template: str | None = None
-
-    @property
-    def kind(self) -> str:
-        """What a record becomes: `text`, `chat` or `completion`."""
-        return "text" if self.sample is None else str(self.sample["kind"])
 
 
 def own_dataset(job: Job, encoder: "Encoder | None" = None) -> "PackedDataset":
@@ -108,7 +62,7 @@ def template_of(dataset: "PackedDataset") -> str | None:
     from gristmill._dataset.packed import spec_of
     from gristmill._sample.plans import ChatPlan
 
-    plan = spec_of(dataset).source.input.sample
+    plan = spec_of(dataset).sources[0].sample
     return plan.chat_template.source if isinstance(plan, ChatPlan) else None
 
 

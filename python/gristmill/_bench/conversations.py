@@ -7,10 +7,9 @@ reading the shards, which `datasets` converts to Arrow first.
 import tempfile
 from collections.abc import Callable, Mapping
 from pathlib import Path
-from typing import TYPE_CHECKING, Any, TypeAlias
+from typing import Any, TypeAlias
 
-if TYPE_CHECKING:
-    from gristmill._bench.contenders import Batches, Job
+from gristmill._bench.job import Batches, Job
 
 # The ids of a record, and whether each is trained on.
 Encode: TypeAlias = "Callable[[dict[str, Any]], dict[str, list[int]]]"
@@ -22,7 +21,7 @@ _OF_MASKS = frozenset(
 )
 
 
-def transformers(job: "Job") -> "Batches":
+def transformers(job: Job) -> Batches:
     """`apply_chat_template`, whose masks are those of the template's `generation` blocks."""
     tokenizer = _tokenizer(job)
     sample = _sample(job)
@@ -43,7 +42,7 @@ def transformers(job: "Job") -> "Batches":
     return _mapped(job, encode)
 
 
-def renderers(job: "Job") -> "Batches":
+def renderers(job: Job) -> Batches:
     """`renderers`, which knows the templates of some models, by their names on the hub."""
     from renderers.base import MODEL_RENDERER_MAP, build_training_sample, create_renderer
 
@@ -67,27 +66,27 @@ def renderers(job: "Job") -> "Batches":
     return _mapped(job, encode)
 
 
-def _sample(job: "Job") -> Mapping[str, Any]:
+def _sample(job: Job) -> Mapping[str, Any]:
     sample = job.sample or {}
     if others := sorted(sample.keys() - _FOLLOWED - _OF_MASKS):
         raise ValueError(f"it has no counterpart of {', '.join(others)}")
     return {"field": "messages", **sample}
 
 
-def _tokenizer(job: "Job") -> Any:
+def _tokenizer(job: Job) -> Any:
     from transformers import PreTrainedTokenizerFast
 
     return PreTrainedTokenizerFast.from_pretrained(Path(job.tokenizer).parent)
 
 
-def _mapped(job: "Job", encode: "Encode") -> "Batches":
+def _mapped(job: Job, encode: Encode) -> Batches:
     import datasets
     import numpy as np
     import pyarrow.compute as compute
 
     datasets.disable_progress_bars()
 
-    def batches() -> "Batches":
+    def batches() -> Batches:
         kind = "parquet" if job.shards[0].endswith(".parquet") else "json"
         with tempfile.TemporaryDirectory(dir=job.scratch) as cache:
             records = datasets.load_dataset(kind, data_files=job.shards, split="train", cache_dir=cache)

@@ -14,7 +14,8 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._bench import child
-from gristmill._bench.contenders import Job, own_dataset
+from gristmill._bench.contenders import own_dataset
+from gristmill._bench.job import Job
 from gristmill.errors import GristmillError
 
 LANES = 64

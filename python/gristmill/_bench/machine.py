@@ -5,7 +5,7 @@ import platform
 from importlib.metadata import PackageNotFoundError, version
 from pathlib import Path
 
-from gristmill import _core
+import gristmill._core as _core
 
 _PACKAGES = (
     "gristmill", "grain", "array_record", "datasets", "tokenizers", "transformers", "renderers", "gigatoken", "numpy",

@@ -9,7 +9,8 @@ from dataclasses import asdict, replace
 from typing import Any
 
 from gristmill._bench import machine
-from gristmill._bench.contenders import CONTENDERS, Job, Work
+from gristmill._bench.contenders import CONTENDERS, Work
+from gristmill._bench.job import Job
 from gristmill._bench.run import in_child
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted

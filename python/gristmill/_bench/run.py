@@ -12,7 +12,8 @@ from typing import Any
 import numpy as np
 
 from gristmill._bench import child
-from gristmill._bench.contenders import CONTENDERS, Batches, Job
+from gristmill._bench.contenders import CONTENDERS
+from gristmill._bench.job import Batches, Job
 
 
 def in_child(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:

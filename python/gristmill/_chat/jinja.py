@@ -163,8 +163,9 @@ def _variables(conversation: Mapping[str, Any]) -> dict[str, Any]:
     for name in ("tools", "documents"):
         if parsed[name] is not None:
             _dicts(name, parsed[name])
+    keeps_none = conversation["none_fields"] == "keep"
     return {
-        "messages": messages if conversation["keep_none"] else [_without_none(message) for message in messages],
+        "messages": messages if keeps_none else [_without_none(message) for message in messages],
         "tools": parsed["tools"],
         "documents": parsed["documents"],
         "add_generation_prompt": conversation["add_generation_prompt"],

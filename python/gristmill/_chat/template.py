@@ -12,7 +12,7 @@ from typing import TYPE_CHECKING, Any, Literal, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._tokenizer import hub, special_tokens
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_special_tokens, core_of
 from gristmill._util import checks
@@ -274,7 +274,7 @@ class ChatTemplate:
         checks.choice("special_tokens_in_content", special_tokens_in_content, ("id", "text"))
         check_special_tokens(self._encoder, in_content=special_tokens_in_content)
         conversation = _conversation(messages, tools, add_generation_prompt, kwargs)
-        conversation["protects_content"] = special_tokens_in_content == "text"
+        conversation["special_tokens_in_content"] = special_tokens_in_content
         options = train_options(train_on, stop_tokens, train_reasoning, train_tool_calls, on_lost_reasoning, final_stop)
         self._check_final_stop(final_stop, train_on, add_generation_prompt=add_generation_prompt)
         if self._unsupported is None:
@@ -326,7 +326,7 @@ class ChatTemplate:
         if train_on is None:
             return text, []
         messages = json.loads(conversation["messages"])
-        if options["reasoning"] and options["on_lost_reasoning"] == "error":
+        if options["train_reasoning"] and options["on_lost_reasoning"] == "error":
             _check_reasoning(messages, text)
         untrained = [index for index, message in enumerate(messages) if _is_off(message)]
         if untrained:
@@ -403,8 +403,8 @@ def _conversation(messages: Any, tools: Any, add_generation_prompt: bool, kwargs
         "kwargs": to_json("the template's variables", variables) if variables else None,
         "add_generation_prompt": bool(add_generation_prompt),
         "date": None if date is None else str(date),
-        "keep_none": none_fields == "keep",
-        "protects_content": False,
+        "none_fields": none_fields,
+        "special_tokens_in_content": "id",
     }
 
 
@@ -454,8 +454,8 @@ def check_is_added(encoder: Encoder, final_stop: str) -> None:
 def train_options(
     train_on: Any,
     stop_tokens: Iterable[str],
-    reasoning: bool,
-    tool_calls: bool,
+    train_reasoning: bool,
+    train_tool_calls: bool,
     on_lost_reasoning: OnLostReasoning,
     final_stop: str | None,
 ) -> dict[str, Any]:
@@ -467,8 +467,8 @@ def train_options(
     return {
         "train_on": train_on if train_on is None or isinstance(train_on, str) else list(train_on),
         "stop_tokens": list(stop_tokens),
-        "reasoning": bool(reasoning),
-        "tool_calls": bool(tool_calls),
+        "train_reasoning": bool(train_reasoning),
+        "train_tool_calls": bool(train_tool_calls),
         "on_lost_reasoning": checks.choice("on_lost_reasoning", on_lost_reasoning, ("error", "ignore")),
         "final_stop": final_stop,
     }

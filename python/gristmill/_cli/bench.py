@@ -8,7 +8,8 @@ from typing import Literal
 
 import click
 
-from gristmill._bench.contenders import CONTENDERS, Job, own_dataset, template_of
+from gristmill._bench.contenders import CONTENDERS, own_dataset, template_of
+from gristmill._bench.job import Job
 from gristmill._cli import mixture_files, options
 from gristmill._cli.options import as_json_option
 from gristmill._demo import sample_text

@@ -10,10 +10,9 @@ import click
 from gristmill._cli import options
 from gristmill._core import __version__
 from gristmill._mixture import mixture_file, syntax
-from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
+from gristmill._mixture.mixture import resolved
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._shards import stores
-from gristmill._spec.arguments import GROUPS, arguments_of
 from gristmill._util import checks
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError
@@ -90,22 +89,19 @@ def config(file: MixtureFile, dataset: "PackedDataset") -> str:
 
     spec = spec_of(dataset)
     # A conversation has no EOS and BOS of its own.
-    samples = ((own, own.source.input.sample) for own in spec.sources)
-    plain = next((own for own, of in samples if not hasattr(getattr(of, "chat", None) or of, "chat_template")), spec)
-    groups = (plain.tokenizing, spec.rows, spec.order, spec.source.faults, spec.running)
+    samples = ((own, own.sample) for own in spec.sources)
+    plain = next(
+        (own for own, of in samples if not hasattr(getattr(of, "chat", None) or of, "chat_template")), spec.sources[0]
+    )
+    groups = (plain, spec.rows, spec.order, spec.running)
     values = {name: value for group in groups for name, value in vars(group).items()}
     values |= {name: False for name in ("eos", "bos", "provenance") if values[name] in (None, 0)}
-    stream: dict[str, Any] = {
-        name: values[name]
-        for group in GROUPS
-        for name in arguments_of(group)
-        if name not in (*SOURCE_ARGUMENTS, "on_stats")
-    }
+    stream: dict[str, Any] = {name: values[name] for name in mixture_file.stream_arguments()}
     stream["tokenizer"] = str(tokenizer_of(file).absolute())
     stream[SPECIAL_TOKENS] = file.arguments.get(SPECIAL_TOKENS, "id")
     shards = sum(len(source.manifest) for source in dataset.sources.values())
     return (
         f"# {file.path}, resolved by gristmill {__version__}: {counted(len(dataset.sources), 'source')} of "
         f"{counted(shards, 'shard')} in {counted(dataset.lanes, 'lane')}\n"
-        f"# {dataset.fingerprint}\n" + syntax.write({**stream, **mixture_file.resolved(file.described)})
+        f"# {dataset.fingerprint}\n" + syntax.write({**stream, **resolved(file.described)})
     )

@@ -1,6 +1,6 @@
 """`gristmill pack` and `gristmill verify`."""
 
-from dataclasses import dataclass, replace
+from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -8,99 +8,19 @@ import click
 
 from gristmill._cli import mixture_files, options, pack_units
 from gristmill._cli.options import as_json_option
+from gristmill._cli.pack_job import Job, absolute, check_fields
 from gristmill._files.formats import FORMATS
-from gristmill._files.schema import IMAGES_NOT_WRITTEN, Source
+from gristmill._files.schema import IMAGES_NOT_WRITTEN
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample import named
 from gristmill._shards import stores
-from gristmill._shards.listing import from_folder
-from gristmill._shards.rows import DroppedRows
-from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import DIFFERENT, importing, notice, print_json
 from gristmill._util.text import format_fields
 from gristmill.errors import ArgumentError
 
 if TYPE_CHECKING:  # Loads Grain.
-    from gristmill._dataset.packed import PackedDataset
     from gristmill._tokenizer.encoder import Encoder
-
-
-@dataclass(frozen=True)
-class Job:
-    """What is packed, as the command line or a mixture file names it.
-
-    Attributes:
-      shards: paths and globs of all shards.
-      tokenizer: the path of the tokenizer.json.
-      special_tokens_in_text: as for `Encoder`.
-      arguments: those of `PackedDataset`, of types that JSON has.
-      sample: the sample of shards, see `named.parse`.
-      file: the mixture file, if it is one.
-      storage: how stores are reached.
-    """
-
-    shards: list[str]
-    tokenizer: Path
-    special_tokens_in_text: SpecialTokensInText
-    arguments: dict[str, Any]
-    sample: dict[str, Any] | None = None
-    file: MixtureFile | None = None
-    storage: list[str] | None = None
-
-    @property
-    def quarantines(self) -> bool:
-        """Whether bad records are quarantined."""
-        sources = [self.arguments] if self.file is None else self.file.described["sources"].values()
-        return any(source.get("on_error") == "quarantine" for source in sources)
-
-    @property
-    def storage_options(self) -> stores.StorageOptions:
-        """How the store of the output is reached."""
-        return stores.check_options("--storage-option", self.storage) or ()
-
-    def value(self, name: str) -> Any:
-        """An argument of `PackedDataset`, or its default."""
-        return self.arguments.get(name, ARGUMENTS[name].default)
-
-    def dataset(self, encoder: "Encoder") -> "PackedDataset":
-        """The dataset.
-
-        Raises:
-          GristmillError: see `PackedDataset`.
-        """
-        from gristmill._dataset.packed import PackedDataset
-
-        if self.file is not None:
-            return PackedDataset(self.file.mixture(), tokenizer=encoder, **self.arguments)
-        sample = {} if self.sample is None else {"sample": named.make(self.sample)}
-        return PackedDataset(self.shards, tokenizer=encoder, **{**self.arguments, **sample})
-
-    def source(self, dataset: "PackedDataset") -> Source:
-        """What the index says of it. Relative names would mean something else wherever `verify` is called."""
-        from gristmill._dataset.packed import spec_of
-        from gristmill._files.source import sizes_of, without_storage_options
-
-        # Those may be secrets.
-        arguments = {name: value for name, value in self.arguments.items() if name != "storage_options"}
-        if self.file is None:
-            rows = spec_of(dataset).source.input.drop
-            sample = {} if self.sample is None else {"sample": self.sample}
-            arguments = {
-                **arguments,
-                "drop": rows.named.absolute.text if isinstance(rows, DroppedRows) else None,
-                **sample,
-            }
-        source: Source = {
-            "shards": [from_folder(shard) for shard in self.shards],
-            "sizes": sizes_of(dataset),
-            "tokenizer": str(_absolute(self.tokenizer)),
-            "special_tokens_in_text": self.special_tokens_in_text,
-            "arguments": arguments,
-        }
-        if self.file is not None:
-            source["mixture"] = without_storage_options(self.file.described)
-        return source
 
 
 def _of_shards(
@@ -138,23 +58,22 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
     Raises:
       UsageError: they are not.
     """
-    if file_format != "megatron":
+    if not FORMATS[file_format].holds_documents:
         return
+    writes = f"--format {file_format} writes"
     if (job.value("packing"), job.value("layout")) != ("concat", "maxtext"):
-        raise click.UsageError("--format megatron writes whole documents: it takes neither --packing nor --layout")
+        raise click.UsageError(f"{writes} whole documents: it takes neither --packing nor --layout")
     if job.value("truncation") == "middle":
         raise click.UsageError(
-            "--format megatron writes documents without marks of what is cut inside: it takes no --truncation middle"
+            f"{writes} documents without marks of what is cut inside: it takes no --truncation middle"
         )
     if job.value("boundary_targets") or job.value("max_segments") or fields:
-        raise click.UsageError(
-            "--format megatron writes whole documents: it takes no --boundary-targets, --max-segments or --field"
-        )
+        raise click.UsageError(f"{writes} whole documents: it takes no --boundary-targets, --max-segments or --field")
     samples = (
         [job.sample] if job.file is None else [own.get("sample") for own in job.file.described["sources"].values()]
     )
     if any(sample and sample["kind"] != "text" for sample in samples):
-        raise click.UsageError("--format megatron writes whole documents without masks: it takes no --sample")
+        raise click.UsageError(f"{writes} whole documents without masks: it takes no --sample")
 
 
 @click.command()
@@ -275,16 +194,6 @@ def pack(
         _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
 
 
-def check_fields(fields: tuple[str, ...], known: list[str]) -> None:
-    """Checks that all fields can be packed.
-
-    Raises:
-      UsageError: one cannot.
-    """
-    if unknown := [name for name in fields if name not in known]:
-        raise click.BadParameter(f"{unknown[0]!r}: expected one of {', '.join(known)}", param_hint="--field")
-
-
 def _pack(
     job: Job,
     encoder: "Encoder",
@@ -313,7 +222,7 @@ def _pack(
         raise click.UsageError(f"--output {output}: name a local file for quarantined records with --quarantine-file")
     if job.quarantines:
         # It may lie in the folder, which is only made once all arguments are checked.
-        listed = _absolute(Path(job.value("quarantine_file") or Path(output, QUARANTINE)))
+        listed = absolute(Path(job.value("quarantine_file") or Path(output, QUARANTINE)))
         job.arguments["quarantine_file"] = None
     check_apart(output, file_format, job.shards, listed)
     dataset = job.dataset(encoder)
@@ -418,8 +327,3 @@ def verify(
     else:
         click.echo(checking.describe(found))
     return 0 if found["equal"] and (found["complete"] or part is not None) else DIFFERENT
-
-
-def _absolute(path: Path) -> Path:
-    """The absolute form of a path; an absolute one needs no working folder."""
-    return path if path.is_absolute() else Path.cwd() / path

@@ -8,13 +8,13 @@ from typing import TYPE_CHECKING, Any
 import click
 
 from gristmill._cli.options import is_given
+from gristmill._cli.pack_job import Job, check_fields
 from gristmill._shards.stores import StorageOptions
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import counted, format_fields
 from gristmill.errors import ArgumentError
 
 if TYPE_CHECKING:
-    from gristmill._cli.pack import Job
     from gristmill._dataset.packed import PackedDataset
     from gristmill._tokenizer.encoder import Encoder
 
@@ -40,7 +40,7 @@ def check(units: int | None, engine: str | None, *, plan: bool) -> None:
         raise click.UsageError("--threads does not go with --engine, whose tasks have --cpus")
 
 
-def plan(job: "Job", encoder: "Encoder", output: str, units: int, chosen: dict[str, Any]) -> None:
+def plan(job: Job, encoder: "Encoder", output: str, units: int, chosen: dict[str, Any]) -> None:
     """Writes the plan.
 
     Args:
@@ -55,7 +55,6 @@ def plan(job: "Job", encoder: "Encoder", output: str, units: int, chosen: dict[s
       GristmillError: see `write_plan`.
     """
     with importing():
-        from gristmill._cli.pack import check_fields
         from gristmill._dataset.packed import spec_of
         from gristmill._files.pack import packable_fields
         from gristmill._files.unit_places import Place
@@ -170,7 +169,7 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
     click.echo(format_fields(lines))
 
 
-def _with_lanes(job: "Job", encoder: "Encoder", units: int) -> "PackedDataset":
+def _with_lanes(job: Job, encoder: "Encoder", units: int) -> "PackedDataset":
     """The dataset, by default with many lanes, so that there can be many units.
 
     Raises:

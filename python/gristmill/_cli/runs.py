@@ -7,6 +7,7 @@ from typing import TYPE_CHECKING, Any
 
 from gristmill._cli import mixture_files
 from gristmill._cli.options import in_settings, rewording
+from gristmill._mixture.mixture import mixture_of
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
 from gristmill._sample import named
 from gristmill._sample.samples import Sample
@@ -129,7 +130,7 @@ def opened_prompts(
     special = file.arguments.get(SPECIAL_TOKENS, "id")
     encoder = Encoder.from_file(mixture_files.tokenizer_of(file), config="ignore", special_tokens_in_text=special)
     of_file = {name: value for name, value in file.arguments.items() if name in OF_PROMPTS.keys() - {"tokenizer"}}
-    return prompts.dataset_of(file.mixture(), {**of_file, **values}, encoder), state
+    return prompts.dataset_of(mixture_of(file), {**of_file, **values}, encoder), state
 
 
 def prompt_sample(words: tuple[str, ...]) -> Sample | None:

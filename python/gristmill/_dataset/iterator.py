@@ -9,13 +9,12 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._dataset import grain_compat
 from gristmill._dataset.report import Reporter
+from gristmill._dataset.spec import Spec
 from gristmill._dataset.stream import Stream
-from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
-from gristmill._util import checks
+from gristmill._util import checks, grain_compat
 from gristmill.errors import ArgumentError, ArgumentTypeError
 
 Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"

@@ -6,11 +6,11 @@ from typing import Any, Literal
 
 import grain
 
-from gristmill import _core
-from gristmill._dataset.grain_compat import SourceDataset
+import gristmill._core as _core
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
+from gristmill._dataset.spec import Spec, resolve
 from gristmill._mixture import mixture_file
-from gristmill._mixture.mixture import Mixture
+from gristmill._mixture.mixture import Mixture, mixture_of
 from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._sample.samples import Sample
 from gristmill._shards.energon_folder import EnergonFolder
@@ -19,11 +19,10 @@ from gristmill._shards.pieces import Piece
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.mixing import resolve
 from gristmill._spec.sharding import lanes_of_process
-from gristmill._spec.spec import Spec
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
 from gristmill._util import checks
+from gristmill._util.grain_compat import SourceDataset
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, MissingExtraError
@@ -72,10 +71,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     `image_segmentation` and `image_position` (int32 `[rows, max_images]`): for each image 1, its segment, and the index
     of its first token. With `mrope`, `inputs_position` or its like is `[rows, 3, sequence_length]`.
 
-    With a `Mixture`, each row is of one of its sources. Of them each has its own `text_field`, `sample`, `keep`,
-    `sidecars`, `drop`, `split_bytes`, `max_document_bytes`, `shuffle_window`, `epochs`, `on_error` and
-    `max_error_rate`: they are arguments of `Source` and not of this class. The rows of a source are those that a
-    dataset of it alone would have, one after another.
+    With a `Mixture`, each row is of one of its sources. Each source has the arguments of `Source` of its own, and they
+    are not given here. The rows of a source are those that a dataset of it alone would have, one after another.
 
     Args:
       shards: a glob, a path, a list of either, a `Manifest`, an `EnergonFolder`, or a `Mixture`. A file that is named
@@ -256,14 +253,13 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         """
         if self._spec.mixing:
             raise ArgumentError("a mixture has a manifest for each source: dataset.sources[name].manifest")
-        return self._spec.source.input.shards
+        return self._spec.sources[0].shards
 
     @property
     def sources(self) -> "dict[str, PackedDataset]":
         """The sources of a mixture by their names, each as the dataset of it alone; empty if this is no mixture."""
-        members = self._spec.mixing.listed if self._spec.mixing else []
-        own = self._spec.running.own_lanes
-        return {member.name: with_spec(self, member.spec.with_running(own_lanes=own)) for member in members}
+        spec = self._spec
+        return {source.name: with_spec(self, spec.alone(source)) for source in spec.sources if spec.mixing}
 
     @property
     def pieces(self) -> list[Piece]:
@@ -276,7 +272,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     @property
     def encoder(self) -> Encoder:
         """The tokenizer."""
-        return self._spec.tokenizing.tokenizer
+        return self._spec.encoder
 
     @property
     def fingerprint(self) -> str:
@@ -294,12 +290,49 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         """
         epoch = checks.integer("epoch", epoch, 0, 2**64 - 1)
         found: list[list[str]] = [[] for _ in range(self.lanes)]
-        for spec in self._spec.sources:
-            pieces = spec.source.input.pieces
+        for source in self._spec.sources:
+            pieces = source.pieces
             sizes = [piece.end - piece.start for piece in pieces]
-            for lane, shards in enumerate(_core.deal(sizes, self.lanes, spec.order.seed, epoch)):
+            for lane, shards in enumerate(_core.deal(sizes, self.lanes, self._spec.order.seed, epoch)):
                 found[lane] += [pieces[shard].name for shard in shards]
         return found
+
+    @property
+    def batch_size(self) -> int | None:
+        """Rows of the global batch, over all hosts; None: single rows."""
+        return self._spec.rows.batch_size
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each array of an element by its name: in a dataset of one of several hosts, that of its rows."""
+        return self._spec.shapes
+
+    @property
+    def ends(self) -> bool:
+        """Whether some lane may end: of a mixture by its last stage and `on_exhausted`."""
+        return self._spec.ends
+
+    @property
+    def own_lanes(self) -> list[int]:
+        """The lanes that this dataset loads, in the order of its rows: a state of its iterator holds these."""
+        return list(self._spec.running.own_lanes)
+
+    def for_hosts(self, index: int, count: int, *, equal_steps: bool | None = None) -> "PackedDataset":
+        """The same stream, of which host `index` of `count` loads its lanes: as `shard_index` and `shard_count` say it.
+
+        The fingerprint stays as it is, and states fit any number of hosts: `merge_states` merges those of all.
+
+        Args:
+          index: the host, from 0.
+          count: the number of hosts; it must divide `lanes`.
+          equal_steps: as the argument of this class. None: as this dataset has it.
+
+        Raises:
+          ArgumentError: `count` does not divide the lanes, or with `equal_steps` the batch; or `index` is out of range.
+          ArgumentTypeError: an argument is of the wrong type.
+        """
+        equal = self._spec.running.equal_steps if equal_steps is None else checks.boolean("equal_steps", equal_steps)
+        return with_spec(self, self._spec.for_hosts(index, count, equal_steps=equal))
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.
@@ -358,7 +391,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     def __repr__(self) -> str:
         rows = self._spec.rows
-        shards = sum(len(spec.source.input.shards) for spec in self._spec.sources)
+        shards = sum(len(source.shards) for source in self._spec.sources)
         sources = f"{len(self.sources)} sources, " if self._spec.mixing else ""
         return (
             f"<PackedDataset of {sources}{counted(shards, 'shard')} in {counted(self.lanes, 'lane')}, "
@@ -384,7 +417,7 @@ def dataset_of(file: MixtureFile, arguments: Mapping[str, Any]) -> PackedDataset
             f"tokenizer=: {file.path} says special_tokens_in_text={special!r}, and the Encoder has {has!r}: pass the "
             "path of its file, or make it alike"
         )
-    return PackedDataset(file.mixture(), tokenizer=tokenizer, **values)
+    return PackedDataset(mixture_of(file), tokenizer=tokenizer, **values)
 
 
 def spec_of(dataset: PackedDataset) -> Spec:

@@ -14,8 +14,8 @@ import time
 import weakref
 from typing import Any
 
-from gristmill import _core
-from gristmill._spec.spec import Spec
+import gristmill._core as _core
+from gristmill._dataset.spec import Spec
 from gristmill._state import states
 from gristmill._tokenizer.encoder import core_of
 from gristmill.errors import StateError
@@ -31,7 +31,7 @@ class Stream:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.core = _core.Pipeline(core_of(spec.tokenizing.tokenizer), spec)
+        self.core = _core.Pipeline(core_of(spec.encoder), spec)
         if _calls_python(spec):
             # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
             weakref.finalize(self, self.core.close)
@@ -61,7 +61,7 @@ class Stream:
         return {
             "version": _core.MIXTURE_STATE_VERSION if self.spec.mixing else _core.STATE_VERSION,
             "fingerprint": self._fingerprint,
-            "ids": self.spec.tokenizing.tokenizer.ids_fingerprint,
+            "ids": self.spec.encoder.ids_fingerprint,
             "step": step,
             "row": row,
             "lanes": lanes,
@@ -126,10 +126,10 @@ class Stream:
                 "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new, or "
                 "add them to a mixture as a source of a later stage"
             )
-        states.check_ids(state["ids"], self.spec.tokenizing.tokenizer.ids_fingerprint)
+        states.check_ids(state["ids"], self.spec.encoder.ids_fingerprint)
 
 
 def _calls_python(spec: Spec) -> bool:
     """Whether workers call a function of the user for images."""
-    samples = (own.source.input.sample for own in spec.sources)
+    samples = (source.sample for source in spec.sources)
     return any(isinstance(getattr(sample, "image_model", None), _core.ImageFunction) for sample in samples)

@@ -14,7 +14,7 @@ from itertools import zip_longest
 from pathlib import Path
 from typing import Any, cast
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._files import same_stream
 from gristmill._files.formats import FORMATS, Format
 from gristmill._files.remote_folder import RemoteFolder

@@ -175,6 +175,8 @@ class Format:
         the length of a row.
       read: reads the items of a part, from the same.
       check: raises MissingExtraError if a library is not installed.
+      holds_documents: whether items are whole documents, in the dtype of the tokenizer's ids and without marks, instead
+        of rows.
     """
 
     suffixes: tuple[str, ...]
@@ -182,11 +184,12 @@ class Format:
     writer: Callable[[Path, str, Sequence[str], int], Writer]
     read: Callable[[Path, str, Sequence[str], int], Items]
     check: Callable[[], Any] = lambda: None
+    holds_documents: bool = False
 
 
 FORMATS = {
     "npy": Format((".npy",), Rows, NpyWriter, _read_npy),
-    "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron),
+    "megatron": Format((".bin", ".idx"), Documents, megatron.Writer, _read_megatron, holds_documents=True),
     "array_record": Format((".array_record",), Rows, ArrayRecordWriter, ArrayRecords),
     "parquet": Format((".parquet",), Rows, parquet.Writer, parquet.Rows, parquet.libraries),
 }

@@ -7,6 +7,7 @@ from typing import Any
 import numpy as np
 
 from gristmill._files import folder, megatron, units
+from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder, is_read_only
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
@@ -159,7 +160,8 @@ def _described_sources(source: Source) -> list[tuple[str, object]]:
 def holds(found: dict[str, Any], sequence_length: int) -> str:
     """The amount of packed data, in words."""
     items, tokens, size = found["items"], counted(found["tokens"], "token"), counted(found["bytes"], "byte")
-    if found["format"] == "megatron":
+    file_format = FORMATS.get(found["format"])  # None: of a damaged index
+    if file_format and file_format.holds_documents:
         return f"{counted(items, 'document')}, {tokens}, {size}"
     fill = f", {found['tokens'] / (items * sequence_length):.1%} full" if items else ""
     return f"{counted(items, 'row')} of {sequence_length:,}, {tokens}{fill}, {size}"

@@ -11,6 +11,7 @@ import numpy as np
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator, position_of
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.spec import Spec
 from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
@@ -19,8 +20,7 @@ from gristmill._files.row_items import Collector
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._shards.stores import StorageOptions, is_remote
-from gristmill._spec.fields import mark_field
-from gristmill._spec.spec import Spec
+from gristmill._spec.fields import has_lengths, mark_field
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.folder_lock import locked
@@ -96,12 +96,12 @@ def check_packable(dataset: PackedDataset, steps: int | None) -> None:
             "the mixture never ends: name the number of steps with --steps, or set epochs= of its sources (and "
             "on_exhausted='stop' to end with the first of them)"
         )
-    if any(isinstance(spec.source.input.sample, ImageTextPlan) for spec in spec_of(dataset).sources):
+    if any(isinstance(source.sample, ImageTextPlan) for source in spec_of(dataset).sources):
         raise ArgumentError(f"sample=: {IMAGES_NOT_WRITTEN}")
-    if spec_of(dataset).rows.layout == "varlen":
+    if has_lengths(spec_of(dataset).fields):
         raise ArgumentError(
-            "layout='varlen': files hold arrays with a number for each token; pack another layout, of which fields= "
-            "may name the tokens and their segments alone"
+            f"layout={spec_of(dataset).rows.layout!r}: files hold arrays with a number for each token; pack another "
+            "layout, of which fields= may name the tokens and their segments alone"
         )
     if spec_of(dataset).running.equal_steps:
         raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
@@ -180,7 +180,7 @@ def make_collector(dataset: PackedDataset, index: Index) -> Collector:
 def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
     """The spec of the batches that `make_collector` takes: documents are told apart by their sources."""
     spec = spec_of(dataset)
-    return spec.with_running(source_arrays=file_format == "megatron" and spec.mixing is not None)
+    return spec.with_running(source_arrays=FORMATS[file_format].holds_documents and spec.mixing is not None)
 
 
 def packable_fields(spec: Spec) -> list[str]:
@@ -192,7 +192,7 @@ def packable_fields(spec: Spec) -> list[str]:
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
     """The entries of the index that describe the items, with these fields or all."""
     spec = spec_of(dataset)
-    of_documents = file_format == "megatron"
+    of_documents = FORMATS[file_format].holds_documents
     known = packable_fields(spec)
     chosen = ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known]
     return {
@@ -367,13 +367,12 @@ class _PositionsProgress(_PackingProgress):
         self._sizes = {
             (name, str(lane)): [sizes[shard] for shard in plan[lane]]
             for name, source in (dataset.sources or {"": dataset}).items()
-            if spec_of(source).order.epochs is not None
+            if spec_of(source).sources[0].epochs is not None
             for sizes in [{piece.name: piece.end - piece.start for piece in source.pieces}]
             for plan in [source.plan()]
             for lane in lanes
         }
-        epochs = {name: spec_of(source).order.epochs or 0 for name, source in dataset.sources.items()}
-        epochs[""] = spec_of(dataset).order.epochs or 0
+        epochs = {source.name: source.epochs or 0 for source in spec_of(dataset).sources}
         total = sum(sum(sizes) * epochs[name] for (name, _), sizes in self._sizes.items())
         super().__init__("packing", total, "B")
 

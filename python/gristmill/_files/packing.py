@@ -81,7 +81,7 @@ def pack(
     source = _source_of(dataset)
     name = checks.path("folder", folder)
     storage = stores.check_options("storage_options", storage_options)
-    listed = spec.source.faults.quarantine_file
+    listed = spec.running.quarantine_file
     check_apart(name, format, source["shards"], None if listed is None else Path(listed))
     chosen: dict[str, Any] = {
         "file_format": format,
@@ -93,11 +93,11 @@ def pack(
     if engine is not None and units is None:
         raise ArgumentError(f"engine={engine!r}: expected units=, which are its tasks")
     if units is None:
-        storage = storage if storage is not None else spec.sources[0].source.input.storage_options
+        storage = storage if storage is not None else spec.sources[0].storage_options
         return pack_folder(dataset, name, storage_options=storage or (), **chosen)
     if list(spec.running.own_lanes) != list(range(dataset.lanes)):
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
-    storage = storage if storage is not None else spec.sources[0].source.input.storage_options or ()
+    storage = storage if storage is not None else spec.sources[0].storage_options or ()
     with Place.opened(name, storage) as place:
         place.write_plan(dataset, units=checks.integer("units", units, 1, 2**20), **chosen)
         if engine is not None:
@@ -113,9 +113,9 @@ def _source_of(dataset: PackedDataset) -> Source:
     spec = spec_of(dataset)
     sizes = sizes_of(dataset)
     arguments = {} if spec.mixing else fingerprints.arguments_of(dataset.fingerprint)
-    rows = None if spec.mixing else spec.source.input.drop
+    rows = None if spec.mixing else spec.sources[0].drop
     arguments["drop"] = rows.named.absolute.text if isinstance(rows, DroppedRows) else None
-    arguments["quarantine_file"] = spec.source.faults.quarantine_file
+    arguments["quarantine_file"] = spec.running.quarantine_file
     folder = folder_of(dataset.encoder)
     special: Any = special_tokens_in_text_of(dataset.encoder)
     return {

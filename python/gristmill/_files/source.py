@@ -7,7 +7,7 @@ from typing import Any, Literal
 from gristmill._dataset.packed import PackedDataset
 from gristmill._files.schema import Source
 from gristmill._mixture import mixture_file, syntax
-from gristmill._mixture.mixture import Mixture
+from gristmill._mixture.mixture import Mixture, make
 from gristmill._sample import named
 from gristmill._shards.manifest import Manifest, sizes_by_path
 from gristmill._shards.stores import is_remote
@@ -87,6 +87,6 @@ def shards_of(source: Source, moved: Sequence[str], other: dict[str, Any]) -> li
     described = mixture_file.read(moved[0]).described if is_file else source["mixture"]
     try:
         sources = {name: {**own, **other} for name, own in described["sources"].items()}
-        return mixture_file.make({**described, "sources": sources})
+        return make({**described, "sources": sources})
     except (KeyError, TypeError, AttributeError) as error:
         raise ArgumentError(f"its mixture is not one: {error!r}") from None

@@ -12,13 +12,14 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._dataset.packed import PackedDataset
 from gristmill._files import units
 from gristmill._files.folder import INDEX
 from gristmill._files.remote_folder import check_can_be_written, named_by_url
 from gristmill._files.schema import Source
 from gristmill._shards import stores
+from gristmill._util import checks
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, GristmillError
 
@@ -94,17 +95,29 @@ class Place:
         return units.pack_unit(self.path, number, self.unit(number), threads=threads, storage_options=options)
 
     def pack_all(self, pack_unit: units.PackUnit, *, engine: str | None, cpus: int) -> dict[str, Any]:
-        """Packs all units and joins them; see `units.pack_all`.
+        """Packs all units, and joins them.
+
+        Args:
+          pack_unit: packs the unit with a number into a folder; None: its place.
+          engine: `"ray"`; None: one unit after the other in this process.
+          cpus: with an engine, CPUs of a task.
 
         Raises:
-          ArgumentError: an engine is to write into a store.
+          ArgumentError: there is no such engine, or it is to write into a store.
+          MissingExtraError: it is not installed.
+          GristmillError: see `pack` and `finish`.
         """
-        if not self.url:
-            return units.pack_all(pack_unit, self.path, engine=engine, cpus=cpus)
-        if engine is not None:
+        count = self.plan()["units"]
+        if engine is None:
+            for number in range(count):
+                pack_unit(number, self.unit(number))
+            return self.finish()
+        if self.url:
             raise ArgumentError(f"--output {self.url}: the tasks of {engine} write into a folder that all nodes see")
-        for number in range(self.plan()["units"]):
-            pack_unit(number, self.unit(number))
+        checks.choice("engine", engine, ("ray",))
+        from gristmill._files import ray  # loads Ray
+
+        ray.pack_units(pack_unit, self.path, count, cpus=cpus)
         return self.finish()
 
     def finish(self) -> dict[str, Any]:

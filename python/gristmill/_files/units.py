@@ -12,8 +12,8 @@ from collections.abc import Callable, Mapping, Sequence
 from pathlib import Path
 from typing import Any, TypedDict, cast
 
-from gristmill import _core
-from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
+import gristmill._core as _core
+from gristmill._dataset.packed import PackedDataset
 from gristmill._files.folder import INDEX, QUARANTINE, Folder, read_index
 from gristmill._files.pack import check_packable, make_folder, pack, packing_of
 from gristmill._files.schema import COUNTED, Packing, Source, describe_changes, wrong
@@ -21,7 +21,7 @@ from gristmill._files.source import dataset_of, sizes_of
 from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.lanes import lanes_of_host
-from gristmill._util import atomic_files, checks
+from gristmill._util import atomic_files
 from gristmill._util.text import counted, format_numbers
 from gristmill.errors import ArgumentError, GristmillError, MissingShardError
 
@@ -212,43 +212,13 @@ def pack_unit_of(
       GristmillError: see `pack_unit`.
     """
     plan = read_plan(path)
-    lanes = lanes_of_host(dataset.lanes, _checked(plan, number), plan["units"])
-    own = with_spec(dataset, spec_of(dataset).with_running(own_lanes=lanes))
+    own = dataset.for_hosts(_checked(plan, number), plan["units"])
     return _pack_unit(own, path, plan, number, folder or unit_path(path, number), storage_options)
 
 
 def is_complete(path: Path, number: int) -> bool:
     """Whether a unit is complete."""
     return _complete_unit(path, number) is not None
-
-
-def pack_all(pack_unit: PackUnit, path: Path, *, engine: str | None = None, cpus: int = 1) -> dict[str, Any]:
-    """Packs all units of a folder, and joins them.
-
-    Args:
-      pack_unit: packs the unit with a number into a folder; None: its place.
-      path: the folder.
-      engine: `"ray"`; None: one unit after the other in this process.
-      cpus: with an engine, CPUs of a task.
-
-    Returns:
-      As `finish` does.
-
-    Raises:
-      ArgumentError: there is no such engine.
-      MissingExtraError: it is not installed.
-      GristmillError: see `pack` and `finish`.
-    """
-    count = read_plan(path)["units"]
-    if engine is None:
-        for number in range(count):
-            pack_unit(number, None)
-        return finish(path)
-    checks.choice("engine", engine, ("ray",))
-    from gristmill.integrations import ray
-
-    ray.pack_units(pack_unit, path, count, cpus=cpus)
-    return finish(path)
 
 
 def finish(path: Path) -> dict[str, Any]:

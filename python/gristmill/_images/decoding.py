@@ -5,7 +5,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._util import checks
 
 # Of a build without NASM, for people.

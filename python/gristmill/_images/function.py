@@ -8,7 +8,7 @@ from typing import Any, Literal
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
 

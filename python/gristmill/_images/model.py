@@ -9,7 +9,7 @@ from typing import Any, NamedTuple
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._images.decoding import as_bytes
 from gristmill._util import checks
 from gristmill.errors import ArgumentError

@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
@@ -142,7 +142,7 @@ class _Lines:
     """The records of a dataset's shards, each of which is read from its beginning."""
 
     def __init__(self, dataset: PackedDataset) -> None:
-        self._source = spec_of(dataset).source.input
+        self._source = spec_of(dataset).sources[0]
         self._shards: dict[int, _core.Records] = {}
 
     def untrained(self, shard: int, record: int) -> dict[str, Any]:

@@ -12,12 +12,12 @@ from typing import Any
 
 import numpy as np
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.spec import Spec
 from gristmill._inspect.chats import marked
 from gristmill._sample.plans import ImageTextPlan, TextPlan
-from gristmill._spec.spec import Spec
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import utf8_path
 
@@ -47,7 +47,8 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
     Raises:
       GristmillError: a shard cannot be read.
     """
-    specs = [(spec, own) for spec in spec_of(dataset).sources for own in range(len(spec.source.input.pieces))]
+    spec = spec_of(dataset)
+    specs = [(spec.alone(source), own) for source in spec.sources for own in range(len(source.pieces))]
     found = {}
     for piece, group in itertools.groupby(sorted(set(places)), key=lambda place: place[0]):
         spec, own = specs[piece]
@@ -66,7 +67,7 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
 
 
 def _reader(spec: Spec, own: int) -> _core.Records:
-    given = spec.source.input
+    given = spec.sources[0]
     piece, size = given.pieces[own], dict(given.shards)[given.pieces[own].path]
     part = None if piece.end - piece.start == size else (piece.start, piece.end)
     storage = given.shards.storage_options
@@ -75,9 +76,9 @@ def _reader(spec: Spec, own: int) -> _core.Records:
 
 def _document(spec: Spec, own: int, record: int, byte: int, line: bytes, encoder: Encoder) -> dict[str, Any]:
     """The text of a record: that of its field, or what its tokens say."""
-    plan = spec.source.input.sample
+    plan = spec.sources[0].sample
     if plan is None or isinstance(plan, TextPlan):
-        text = _value(line, spec.source.input.text_field)
+        text = _value(line, spec.sources[0].text_field)
         if text is not None:
             return {"text": text}
     ids, trained = _tokens(spec, own, record, byte)
@@ -99,9 +100,9 @@ def _value(line: bytes, path: str) -> str | None:
 
 def _tokens(spec: Spec, own: int, record: int, byte: int) -> tuple[Any, Any]:
     """The ids of a record's sample, and for each whether it is trained on; None if it has no mask."""
-    plan = spec.source.input.sample
+    plan = spec.sources[0].sample
     alone = _alone(spec, keeps_rows=isinstance(plan, ImageTextPlan))
-    sizes = [piece.end - piece.start for piece in spec.source.input.pieces]
+    sizes = [piece.end - piece.start for piece in spec.sources[0].pieces]
     shard = _core.deal(sizes, 1, None, 0)[0].index(own)
     with PackedDatasetIterator(alone) as iterator:
         state = iterator.get_state()
@@ -128,12 +129,11 @@ def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
     rows = replace(spec.rows, packing="pad", layout="grain", **fixed, **cut)
     alone = replace(
         spec,
-        source=replace(spec.source, faults=replace(spec.source.faults, quarantine_file=None)),
+        sources=[replace(spec.sources[0], epochs=1)],
         rows=rows,
-        order=replace(spec.order, lanes=1, seed=None, epochs=1),
-        mixing=None,
+        order=replace(spec.order, lanes=1, seed=None),
         delivers_untrained=True,
     )
     return alone.with_running(
-        own_lanes=[0], shard_index=0, shard_count=1, provenance=1, source_arrays=False, prefetch=1, threads=1
+        own_lanes=[0], shard_index=0, shard_count=1, quarantine_file=None, provenance=1, prefetch=1, threads=1
     )

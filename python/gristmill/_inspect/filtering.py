@@ -8,9 +8,9 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._filter.compiler import Keep, compile_filter
-from gristmill._filter.selection import Numbering, with_missing
 from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.selection import Numbering, with_missing
 from gristmill._shards.sidecars import Sidecars, with_sidecars
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted, format_columns, format_fields

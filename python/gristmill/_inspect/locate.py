@@ -11,6 +11,7 @@ from typing import Any, NamedTuple
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
+from gristmill._dataset.spec import Spec
 from gristmill._inspect import documents, prepared_folder
 from gristmill._inspect.chats import text_with_marks
 from gristmill._mixture.fingerprint import is_mixture
@@ -21,7 +22,6 @@ from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
-from gristmill._spec.spec import Spec
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.named_values import decode
@@ -277,7 +277,7 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
         source = {"source": list(dataset.sources)[number]}
     tokens = element[token_field(spec.fields)]
     pieces = dataset.pieces
-    plans = (own.source.input.sample for own in spec.sources)
+    plans = (source.sample for source in spec.sources)
     image_tokens = {plan.image_token for plan in plans if isinstance(plan, ImageTextPlan)}
     # Of images in tiles the mask has all of them, the first of which is always there.
     masks = element["image_masks"].reshape(len(element["image_position"]), -1) if image_tokens else None

@@ -59,7 +59,7 @@ def inspect(file: MixtureFile, dataset: PackedDataset) -> dict[str, Any]:
                 "shards": len(source.manifest),
                 "pieces": len(source.pieces),
                 "bytes": sum(source.manifest.sizes),
-                "epochs": spec_of(source).order.epochs,
+                "epochs": spec_of(source).sources[0].epochs,
             }
             for name, source in dataset.sources.items()
         },

@@ -161,5 +161,5 @@ def _prompt(dataset: PromptDataset, item: int) -> dict[str, Any]:
     ids = ids_of(spec, int(spec.rows[item]), 0).tolist()
     tokens = [{"id": token, "text": spelling(dataset.encoder, token)} for token in ids]
     shard, record = dataset.source(item)
-    source = {} if spec.mixing is None else {"source": spec.mixing.member_of(item).name}
+    source = {} if spec.mixing is None else {"source": spec.source_of(item).name}
     return {**source, "shard": shard, "record": record, "text": dataset.text(item), "tokens": tokens}

@@ -18,8 +18,7 @@ from typing import Any, overload
 
 import jax
 
-from gristmill import _core
-from gristmill._dataset import grain_compat
+import gristmill._core as _core
 from gristmill._dataset.iterator import Element, StreamIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._jax import agreement
@@ -27,6 +26,7 @@ from gristmill._jax.global_prompts import GlobalPrompts
 from gristmill._jax.row_sharding import row_sharding
 from gristmill._prompts.dataset import PromptDataset
 from gristmill._state.states import State
+from gristmill._util import grain_compat
 from gristmill._util.named_values import encode
 from gristmill.errors import ArgumentTypeError, GristmillError
 
@@ -103,7 +103,7 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
             sharding,
             spec.lanes_of_processes(sharding),
             ends=spec.ends,
-            quarantines=spec.source.faults.on_error == "quarantine",
+            quarantines=spec.quarantines,
         )
         # The batch after the last delivered one, if it has been taken.
         self._ahead: _Batch | None = None

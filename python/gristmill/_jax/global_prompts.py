@@ -11,13 +11,13 @@ import jax
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
-from gristmill._dataset import grain_compat
+import gristmill._core as _core
 from gristmill._jax import agreement
 from gristmill._jax.row_sharding import row_sharding
 from gristmill._prompts.dataset import PromptDataset, host_of, spec_of
 from gristmill._prompts.iterator import PromptIterator
 from gristmill._prompts.layouts import Batch
+from gristmill._util import grain_compat
 from gristmill._util.named_values import encode
 from gristmill.errors import ArgumentError
 

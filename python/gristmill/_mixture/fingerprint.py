@@ -12,27 +12,7 @@ from gristmill._spec import fingerprints
 from gristmill._util.named_values import decode, encode
 from gristmill.errors import StateError
 
-# The arguments that each source has of its own. EOS and BOS are given for all, and a conversation has none.
-SOURCE_ARGUMENTS = (
-    "shards",
-    "text_field",
-    "sample",
-    "keep",
-    "sidecars",
-    "drop",
-    "split_bytes",
-    "storage_options",
-    "io_bytes",
-    "cache_dir",
-    "cache_bytes",
-    "max_document_bytes",
-    "shuffle_window",
-    "epochs",
-    "on_error",
-    "max_error_rate",
-)
 _ROWS = "rows"
-_SOURCE_KEYS = frozenset({"manifest", "eos", "bos", *SOURCE_ARGUMENTS})
 _MIXTURE, _STAGES, _WEIGHTS_BY, _ON_EXHAUSTED = "mixture", "stages", "weights_by", "on_exhausted"
 
 
@@ -59,7 +39,7 @@ def make(
     stages: Sequence[Stage],
     weights_by: str,
     on_exhausted: str,
-    own_keys: Collection[str] = _SOURCE_KEYS,
+    own_keys: Collection[str],
 ) -> str:
     """The fingerprint of a mixture, from those of its sources. Each has `own_keys` of its own."""
     names = sorted(sources)

@@ -1,79 +1,20 @@
-"""`Source` and `Mixture`: several sources of one stream, as callers describe them."""
+"""`Mixture`: several sources of one stream, as callers describe them."""
 
-import numbers
-from collections.abc import Iterable, Mapping, Sequence
+import inspect
+from collections.abc import Mapping, Sequence
 from typing import Any, Literal
 
-from gristmill import _core
+import gristmill._core as _core
+from gristmill._mixture import energon, mixture_file
+from gristmill._mixture.mixture_file import MixtureFile
+from gristmill._mixture.source import Source, check_weight
 from gristmill._mixture.stages import Stage
-from gristmill._sample.samples import Sample
-from gristmill._shards.energon_folder import EnergonFolder
-from gristmill._shards.manifest import Manifest
-from gristmill._shards.rows import RowList
-from gristmill._shards.sidecars import Sidecar
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, ArgumentTypeError
 
 _LARGEST_STEP = 2**62
-
-
-class Source:
-    """Shards that are read in one way, as a part of a `Mixture`.
-
-    The arguments other than `weight` are those of `PackedDataset`, and mean what they mean there.
-
-    Args:
-      shards: a glob, a path, a list of either, a `Manifest` or an `EnergonFolder`. Each lane reads every source, so
-        there must be at least as many shards, or pieces of them (`split_bytes`), as lanes.
-      weight: its share of the rows, next to the weights of the other sources. None: the stages of the mixture say it.
-      epochs: number of passes over the shards, after which the source is exhausted. None: endless.
-    """
-
-    def __init__(
-        self,
-        shards: "Pathish | Iterable[Pathish] | Manifest | EnergonFolder",
-        *,
-        weight: float | None = None,
-        text_field: str = "text",
-        sample: "Sample | None" = None,
-        keep: str | None = None,
-        sidecars: "Mapping[str, Sidecar] | None" = None,
-        drop: "RowList | None" = None,
-        split_bytes: int = 0,
-        storage_options: "Mapping[str, str] | None" = None,
-        io_bytes: int = 2**28,
-        cache_dir: "Pathish | None" = None,
-        cache_bytes: int = 2**36,
-        max_document_bytes: int = 2**27,
-        shuffle_window: int = 1024,
-        epochs: int | None = None,
-        on_error: Literal["raise", "quarantine"] = "raise",
-        max_error_rate: float = 0.01,
-    ) -> None:
-        self.weight = None if weight is None else _weight("weight", weight)
-        self.arguments: dict[str, Any] = {
-            "shards": shards,
-            "text_field": text_field,
-            "sample": sample,
-            "keep": keep,
-            "sidecars": sidecars,
-            "drop": drop,
-            "split_bytes": split_bytes,
-            "storage_options": storage_options,
-            "io_bytes": io_bytes,
-            "cache_dir": cache_dir,
-            "cache_bytes": cache_bytes,
-            "max_document_bytes": max_document_bytes,
-            "shuffle_window": shuffle_window,
-            "epochs": epochs,
-            "on_error": on_error,
-            "max_error_rate": max_error_rate,
-        }
-
-    def __repr__(self) -> str:
-        return f"<Source of {shortened(self.arguments['shards'])}, weight={self.weight}>"
 
 
 class Mixture:
@@ -129,9 +70,7 @@ class Mixture:
           GristmillError: the file cannot be read.
           MissingExtraError: the file is YAML, and PyYAML is not installed.
         """
-        from gristmill._mixture import mixture_file
-
-        return mixture_file.read(path).mixture()
+        return mixture_of(mixture_file.read(path))
 
     @classmethod
     def from_energon(
@@ -167,8 +106,6 @@ class Mixture:
           GristmillError: the file cannot be read.
           MissingExtraError: PyYAML is not installed.
         """
-        from gristmill._mixture import energon
-
         epochs = checks.optional_integer("epochs", source.pop("epochs", None), 1, 2**32)
         sources = {
             name: Source(folder, weight=weight, epochs=epochs and epochs * passes, **source)
@@ -178,6 +115,49 @@ class Mixture:
 
     def __repr__(self) -> str:
         return f"<Mixture of {', '.join(self.sources)}>"
+
+
+def mixture_of(file: MixtureFile) -> Mixture:
+    """The mixture of a file.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+    try:
+        return make(file.described)
+    except (ArgumentError, ArgumentTypeError) as error:
+        raise type(error)(f"{file.path}: {error}") from None
+
+
+def make(described: Mapping[str, Any]) -> Mixture:
+    """The mixture that is described.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+    values = dict(described)
+    sources = {name: mixture_file.source(name, own) for name, own in values.pop("sources").items()}
+    if values.get("stages") is not None:
+        values["stages"] = [(stage["step"], stage["weights"]) for stage in values["stages"]]
+    return Mixture(sources, **values)
+
+
+def resolved(described: Mapping[str, Any]) -> dict[str, Any]:
+    """A described mixture with the defaults of all that it leaves out."""
+    values = _with_defaults(Mixture, described)
+    values["sources"] = {name: _with_defaults(Source, own) for name, own in values["sources"].items()}
+    # Those that another one stands for.
+    for own in values["sources"].values():
+        if own["sample"] is not None:
+            own["text_field"] = None
+    return values
+
+
+def _with_defaults(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
+    parameters = inspect.signature(kind).parameters.items()
+    return {name: values.get(name, parameter.default) for name, parameter in parameters}
 
 
 def _checked_sources(sources: Any) -> dict[str, Source]:
@@ -228,13 +208,4 @@ def _stage_weights(sources: Mapping[str, Source], step: int, weights: Any) -> di
         raise ArgumentError(
             f"stages: step {step} names {shortened(unknown[0])}: expected names of sources: {', '.join(sources)}"
         )
-    return {name: _weight(f"stages: the weight of {name!r}", weights.get(name, 0.0)) for name in sources}
-
-
-def _weight(name: str, value: Any) -> float:
-    if isinstance(value, bool) or not isinstance(value, numbers.Real):
-        raise checks.wrong_type(name, value, "a number from 0 on")
-    number = float(value)
-    if not 0 <= number < float("inf"):
-        raise ArgumentError(f"{name}={shortened(value)}: expected a finite number from 0 on")
-    return number
+    return {name: check_weight(f"stages: the weight of {name!r}", weights.get(name, 0.0)) for name in sources}

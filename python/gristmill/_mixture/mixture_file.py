@@ -20,8 +20,7 @@ from typing import Any
 
 from gristmill._images.model import ImageModel
 from gristmill._mixture import syntax
-from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
-from gristmill._mixture.mixture import Mixture, Source
+from gristmill._mixture.source import Source
 from gristmill._mixture.syntax import Keys
 from gristmill._sample import named
 from gristmill._sample.samples import FillInTheMiddle
@@ -29,7 +28,7 @@ from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
-from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.arguments import ARGUMENTS, SOURCE_ARGUMENTS
 from gristmill._tokenizer import hub
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -37,6 +36,8 @@ from gristmill.errors import ArgumentError, ArgumentTypeError
 
 # An argument of `Encoder`.
 SPECIAL_TOKENS = "special_tokens_in_text"
+# The arguments of `Mixture`, which imports this module.
+_OF_MIXTURE = ("sources", "stages", "weights_by", "on_exhausted")
 # What others call an argument.
 _SYNONYMS = {"path": "shards", "paths": "shards", "files": "shards", "data": "shards", "filter": "keep"}
 
@@ -62,18 +63,6 @@ class MixtureFile:
         names = (name for found in given for name in (found if isinstance(found, list) else [found]))
         return [name for name in names if isinstance(name, str)]
 
-    def mixture(self) -> Mixture:
-        """The mixture.
-
-        Raises:
-          ArgumentError: a value is not allowed.
-          ArgumentTypeError: a value is of the wrong type.
-        """
-        try:
-            return make(self.described)
-        except (ArgumentError, ArgumentTypeError) as error:
-            raise type(error)(f"{self.path}: {error}") from None
-
 
 def read(path: Pathish) -> MixtureFile:
     """Reads a mixture file.
@@ -93,11 +82,11 @@ def read(path: Pathish) -> MixtureFile:
             "examples/from_energon.py prints the lines"
         )
     checker = _Checker(name, lines)
-    checker.check(values, [*_parameters(Mixture), *_stream_arguments(), SPECIAL_TOKENS], ())
+    checker.check(values, [*_OF_MIXTURE, *stream_arguments(), SPECIAL_TOKENS], ())
     if "sources" not in values:
         raise ArgumentError(f"{name}: expected sources, each as a table such as [sources.web], found none")
     folder = str(Path(name).absolute().parent)
-    described = {key: values[key] for key in _parameters(Mixture) if key in values}
+    described = {key: values[key] for key in _OF_MIXTURE if key in values}
     described["sources"] = {
         source: _absolute(folder, own, ("sources", source), checker)
         for source, own in checker.table(values["sources"], ("sources",)).items()
@@ -113,32 +102,13 @@ def read(path: Pathish) -> MixtureFile:
     return MixtureFile(name, described, arguments)
 
 
-def make(described: Mapping[str, Any]) -> Mixture:
-    """The mixture that is described.
+def source(name: str, values: Mapping[str, Any]) -> Source:
+    """The source that is described.
 
     Raises:
       ArgumentError: a value is not allowed.
       ArgumentTypeError: a value is of the wrong type.
     """
-    values = dict(described)
-    sources = {name: _source(name, own) for name, own in values.pop("sources").items()}
-    if values.get("stages") is not None:
-        values["stages"] = [(stage["step"], stage["weights"]) for stage in values["stages"]]
-    return Mixture(sources, **values)
-
-
-def resolved(described: Mapping[str, Any]) -> dict[str, Any]:
-    """A described mixture with the defaults of all that it leaves out."""
-    values = _with_defaults(Mixture, described)
-    values["sources"] = {name: _with_defaults(Source, own) for name, own in values["sources"].items()}
-    # Those that another one stands for.
-    for own in values["sources"].values():
-        if own["sample"] is not None:
-            own["text_field"] = None
-    return values
-
-
-def _source(name: str, values: Mapping[str, Any]) -> Source:
     given = dict(values)
     try:
         if isinstance(sample := given.get("sample"), Mapping):
@@ -267,21 +237,16 @@ def _advice(key: str, names: list[str], keys: Keys) -> str:
         return "formats are recognised by content; leave it out"
     if not keys and key in _parameters(Source):
         return "each source has its own: put it below [sources.NAME]"
-    if keys and keys[0] == "sources" and len(keys) == 2 and key in _stream_arguments():
+    if keys and keys[0] == "sources" and len(keys) == 2 and key in stream_arguments():
         return "it is the same for all sources: put it at the top of the file"
     near = [_SYNONYMS[key]] if _SYNONYMS.get(key) in names else difflib.get_close_matches(key, names, 1)
     return f"did you mean {near[0]!r}?" if near else f"expected one of {', '.join(names)}"
 
 
-def _stream_arguments() -> list[str]:
+def stream_arguments() -> list[str]:
     """The arguments of `PackedDataset` that belong to the stream, or to the run, and that text can express."""
     return [name for name in ARGUMENTS if name not in (*SOURCE_ARGUMENTS, "on_stats")]
 
 
 def _parameters(kind: Any) -> list[str]:
     return [*inspect.signature(kind).parameters]
-
-
-def _with_defaults(kind: Any, values: Mapping[str, Any]) -> dict[str, Any]:
-    parameters = inspect.signature(kind).parameters.items()
-    return {name: values.get(name, parameter.default) for name, parameter in parameters}

@@ -8,15 +8,14 @@ from typing import Any, Literal
 import grain
 import numpy as np
 
-from gristmill._dataset.grain_compat import SourceDataset
 from gristmill._mixture.mixture import Mixture
 from gristmill._prompts import sequence
 from gristmill._prompts.arguments import ARGUMENTS
 from gristmill._prompts.batches import make_item
 from gristmill._prompts.iterator import HostRows, PromptIterator
 from gristmill._prompts.layouts import Batch
-from gristmill._prompts.mixing import resolve
 from gristmill._prompts.order import Orders
+from gristmill._prompts.resolving import resolve
 from gristmill._prompts.spec import PromptSpec
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Text
@@ -25,6 +24,7 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.sharding import rows_of_process
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._util.grain_compat import SourceDataset
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, MissingExtraError
@@ -160,8 +160,8 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         self._spec = resolve(given)
         rows = self._spec.rows_per_batch // shard_count
         self._host = HostRows(np.arange(shard_index * rows, (shard_index + 1) * rows))
-        sizes = [member.size for member in self._spec.mixing.members] if self._spec.mixing else [len(self._spec.rows)]
-        self._orders = [Orders(size, self._spec.seed, self._spec.order) for size in sizes]
+        spec = self._spec
+        self._orders = [Orders(source.size, spec.seed, spec.order) for source in spec.by_name]
 
     def __len__(self) -> int:
         """The number of prompts: those of records that were kept."""
@@ -233,7 +233,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
           These; `lost_shards`, the shards whose rest could not be read, each of which is one of `quarantined`; and
           `empty`, the records among `kept` with a prompt that has no tokens.
         """
-        return dict(self._spec.counts)
+        return self._spec.counts
 
     def dropped(self) -> list[dict[str, Any]]:
         """The records that were left out as overlong or bad, in the order in which they were read.

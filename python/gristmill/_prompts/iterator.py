@@ -9,7 +9,6 @@ import grain
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._dataset import grain_compat
 from gristmill._prompts import sequence
 from gristmill._prompts.batches import make_batch
 from gristmill._prompts.layouts import Batch
@@ -17,6 +16,7 @@ from gristmill._prompts.order import Orders
 from gristmill._prompts.spec import PromptSpec
 from gristmill._state import prompt_states
 from gristmill._state.checkpoint_files import read_merged
+from gristmill._util import grain_compat
 from gristmill.errors import ArgumentError
 
 
@@ -92,9 +92,7 @@ class PromptIterator(grain.DatasetIterator[Batch]):
         else:
             batch = make_batch(spec, own[is_first].tolist())
             batch = {key: array[np.cumsum(is_first) - 1] for key, array in batch.items()}
-        if spec.mixing and spec.source_arrays:
-            batch |= spec.mixing.arrays(own.tolist(), step)
-        return batch
+        return batch | spec.arrays_of_sources(own.tolist(), step)
 
     def get_state(self) -> dict[str, Any]:
         """The state after the last batch: a fresh dict of integers and strings.

@@ -3,7 +3,7 @@
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 
 ORDERS = ("gristmill", "torch", "torchdata")
 

@@ -11,11 +11,11 @@ from typing import Any, Self, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
-from gristmill._filter.selection import Selection
+import gristmill._core as _core
 from gristmill._prompts import exact
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Text
+from gristmill._shards.selection import Selection
 from gristmill._shards.stores import StorageOptions
 
 Ids: TypeAlias = "npt.NDArray[np.uint32]"

@@ -6,8 +6,8 @@ from typing import Any, Protocol
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
-from gristmill._prompts import mixing
+import gristmill._core as _core
+from gristmill._mixture.mixing import Mixing
 from gristmill._prompts.batches import PADDING
 from gristmill._prompts.order import Orders
 from gristmill._prompts.spec import PromptSpec
@@ -68,7 +68,7 @@ class EpochSequence:
                 "is full; lower batch_size=, or set drop_remainder=False"
             )
         epoch, number = divmod(step, steps)
-        if spec.epochs is not None and epoch >= spec.epochs:
+        if (epochs := spec.sources[0].epochs) is not None and epoch >= epochs:
             return None
         order = self._orders.of_epoch(epoch)[number * spec.batch_size : (number + 1) * spec.batch_size]
         items = np.full(spec.batch_size, PADDING, np.int64)
@@ -116,9 +116,9 @@ class MixedSequence:
     A position is how many prompts of each source were delivered.
     """
 
-    def __init__(self, spec: PromptSpec, mixed: "mixing.Mixing", orders: Sequence[Orders]) -> None:
+    def __init__(self, spec: PromptSpec, mixed: Mixing, orders: Sequence[Orders]) -> None:
         self._spec, self._mixing, self._orders = spec, mixed, orders
-        nothing = (0,) * len(mixed.members)
+        nothing = (0,) * len(spec.by_name)
         # The counts before the last batch that was asked for, and after it.
         self._before: tuple[int, tuple[int, ...]] = (0, nothing)
         self._after: tuple[int, tuple[int, ...]] = (0, nothing)
@@ -149,20 +149,20 @@ class MixedSequence:
         return missing == len(sources) or (missing > 0 and self._spec.drop_remainder)
 
     def _sources_of(self, step: int, counts: Sequence[int]) -> "npt.NDArray[np.int32]":
-        """The source of each prompt of a batch, by its index among the members, or -1."""
-        left = [member.left(count) for member, count in zip(self._mixing.members, counts, strict=True)]
+        """The source of each prompt of a batch, by its index in the order of the names, or -1."""
+        left = [source.left(count) for source, count in zip(self._spec.by_name, counts, strict=True)]
         return _core.prompt_sources(self._mixing, self._spec.batch_size, self._spec.seed, step, left)
 
     def _items(self, sources: "npt.NDArray[np.int32]", counts: Sequence[int]) -> Items:
         items = np.full(len(sources), PADDING, np.int64)
-        for index, (member, count) in enumerate(zip(self._mixing.members, counts, strict=True)):
+        for index, (source, count) in enumerate(zip(self._spec.by_name, counts, strict=True)):
             (places,) = np.nonzero(sources == index)
             if not len(places):
                 continue
-            epochs, numbers = np.divmod(count + np.arange(len(places)), member.size)
+            epochs, numbers = np.divmod(count + np.arange(len(places)), source.size)
             for epoch in range(int(epochs[0]), int(epochs[-1]) + 1):
                 own = epochs == epoch
-                items[places[own]] = member.first + self._orders[index].of_epoch(epoch)[numbers[own]].astype(np.int64)
+                items[places[own]] = source.first + self._orders[index].of_epoch(epoch)[numbers[own]].astype(np.int64)
         return items
 
     def _counts_at(self, step: int) -> tuple[int, ...]:
@@ -174,25 +174,24 @@ class MixedSequence:
         return {
             "version": prompt_states.MIXTURE_VERSION,
             "step": step,
-            "sources": {
-                member.name: count for member, count in zip(self._mixing.members, counts, strict=True) if count
-            },
+            "sources": {name: count for name, count in zip(self._mixing.names, counts, strict=True) if count},
             "counts": {"batches": step, "prompts": sum(counts)},
         }
 
     def restore(self, state: prompt_states.PromptState) -> int:
         """See `BatchSequence`."""
-        if different := mixing.incompatibilities(state, self._spec.fingerprint):
+        if different := prompt_states.incompatibilities(state, self._spec.fingerprint):
             raise _of_another_stream(different)
         states.check_ids(state["ids"], self._spec.encoder.ids_fingerprint)
         step: int = state["step"]
-        counts = tuple(state["sources"].get(member.name, 0) for member in self._mixing.members)
+        counts = tuple(state["sources"].get(name, 0) for name in self._mixing.names)
         self._before = self._after = (step, counts)
         return step
 
     def stats(self, step: int) -> dict[str, Any]:
         """See `BatchSequence`."""
-        return {"sources": self._mixing.stats(step, self._counts_at(step))}
+        counts = dict(zip(self._mixing.names, self._counts_at(step), strict=True))
+        return {"sources": self._spec.stats_of_sources(self._mixing, step, counts)}
 
 
 def _differences(saved: Mapping[str, str], current: Mapping[str, str]) -> str:

@@ -11,7 +11,7 @@ from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._chat.template import (
     ChatTemplate,
     check_is_added,
@@ -79,7 +79,7 @@ class ChatPlan:
       fixed_tools: the tools of all conversations, as JSON.
       tools_field: or the key of the record that holds its own.
       training: what is trained on.
-      kwargs: further variables of the template, as JSON.
+      template_kwargs: further variables of the template, as JSON.
       fingerprint: what defines the samples, readable.
     """
 
@@ -91,12 +91,12 @@ class ChatPlan:
     tools_field: str | None
     training: dict[str, Any]
     add_generation_prompt: bool
-    kwargs: bytes | None
+    template_kwargs: bytes | None
     date: str | None
-    keep_none: bool
+    none_fields: str
     format: str
-    protects_content: bool
-    drops_untrained: bool
+    special_tokens_in_content: str
+    on_untrained: str
     fingerprint: str
 
     @property
@@ -112,7 +112,7 @@ class CompletionPlan:
     has_mask: ClassVar[bool] = True
     prompt_field: str
     completion_field: str
-    drops_untrained: bool
+    on_untrained: str
     fingerprint: str
 
 
@@ -135,8 +135,6 @@ class ImageTextPlan:
       untrained: further ids that are never trained on.
       separators: the ids between the tiles of a row of them, after one, and before the whole image, of models with
         tiles.
-      normalized: whether pixels are float32.
-      rotary: whether positions have three axes.
     """
 
     has_mask: ClassVar[bool] = True
@@ -154,18 +152,17 @@ class ImageTextPlan:
     separators: list[int] | None
     max_images: int
     max_patches: int | None
-    normalized: bool
-    rotary: bool
+    images: str
+    mrope: bool
     model_name: str
     fingerprint: str
 
     @property
     def rows(self) -> str:
         """What rows hold of images, for a message; rows of one stream agree on it."""
-        dtype = "float32" if self.normalized else "uint8"
         return (
             f"model={self.model_name}, max_images={self.max_images}, max_patches={self.max_patches}, "
-            f"images={dtype!r}, mrope={self.rotary}"
+            f"images={self.images!r}, mrope={self.mrope}"
         )
 
 
@@ -208,8 +205,8 @@ def make_with_images(
         separators=separators,
         max_images=sample.max_images,
         max_patches=sample.max_patches if has_patches else None,
-        normalized=sample.images == "float32",
-        rotary=sample.mrope,
+        images=sample.images,
+        mrope=sample.mrope,
         model_name=_named(model),
         fingerprint=_described(
             sample, model=_named(model), fields=fields.described, text=chat.fingerprint if chat else repr(text)
@@ -297,7 +294,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
         return CompletionPlan(
             prompt_field=sample.prompt_field,
             completion_field=sample.completion_field,
-            drops_untrained=sample.on_untrained == "drop",
+            on_untrained=sample.on_untrained,
             fingerprint=_described(sample),
         )
     check_special_tokens(encoder, in_content=sample.special_tokens_in_content)
@@ -327,12 +324,12 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
             sample.final_stop,
         ),
         add_generation_prompt=sample.add_generation_prompt,
-        kwargs=kwargs,
+        template_kwargs=kwargs,
         date=date,
-        keep_none=sample.none_fields == "keep",
+        none_fields=sample.none_fields,
         format=sample.format,
-        protects_content=sample.special_tokens_in_content == "text",
-        drops_untrained=sample.on_untrained == "drop",
+        special_tokens_in_content=sample.special_tokens_in_content,
+        on_untrained=sample.on_untrained,
         fingerprint=_described(
             sample,
             template=template.fingerprint,

@@ -14,7 +14,7 @@ import urllib.request
 from collections.abc import Iterable, Iterator
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill.errors import GristmillError, MissingShardError
 
 _URL = re.compile(r"(hf://datasets/([^/@]+/[^/@]+))(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?/(.*)", re.DOTALL)

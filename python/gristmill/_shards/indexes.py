@@ -5,7 +5,7 @@ import os
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
 from gristmill._util.atomic_files import finish, unfinished, writing_into

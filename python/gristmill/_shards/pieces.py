@@ -4,7 +4,7 @@ import logging
 import os
 from typing import NamedTuple
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path

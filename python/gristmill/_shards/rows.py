@@ -14,7 +14,7 @@ from dataclasses import dataclass
 from functools import cached_property
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._filter.compiler import Steps, compile_filter
 from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest, absolute

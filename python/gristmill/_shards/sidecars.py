@@ -13,7 +13,7 @@ from collections.abc import Mapping
 from dataclasses import KW_ONLY, dataclass, replace
 from typing import Any, Literal, get_args
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._filter.compiler import Keep, compile_filter, is_name
 from gristmill._shards import stores
 from gristmill._shards.manifest import Manifest, absolute, look

@@ -14,7 +14,7 @@ from collections.abc import Iterable, Mapping, Sequence
 from glob import has_magic
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._shards import hub
 from gristmill._util.checks import wrong_type
 from gristmill.errors import ArgumentError, MissingShardError

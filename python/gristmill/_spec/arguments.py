@@ -1,32 +1,35 @@
 """The arguments of `PackedDataset`: one table, from which every other list of them derives.
 
-The table is the fields of the classes below, in their order. A field names an argument and has the type of its checked
-value; `_argument` adds the kind of value that the caller may give, the default, when it has an effect, whether it
-defines the stream, and a line of help. From the table derive
+The table is the fields of the classes below, in their order. A field names an argument and has the type of its value in
+a spec; `_argument` adds the kind of value that the caller may give, the default, when it has an effect, whether it
+defines the stream, and a line of help. A class says whose arguments they are: its `scope`. From the table derive
 
-- the checks of the caller's values (`gristmill._spec.spec`),
+- the checks of the caller's values (`gristmill._spec.checking`),
+- the arguments of `gm.Source`, the keys of mixture files, and those that a mixture refuses (`SOURCE_ARGUMENTS`),
+- those arguments of `PromptDataset` that are the same (`gristmill._prompts.arguments`),
 - the content of fingerprints, and the arguments that a fingerprint stands for (`gristmill._spec.fingerprints`),
 - the options of the command line (`gristmill._cli.options`),
 - the table in docs/options.md (`make options`).
 
-So a new argument is a field here and a parameter of `PackedDataset`; the core reads it from the same class in
-`rust/python/spec.rs`. A new argument needs a default that leaves the stream as it was: then saved states fit as before.
-A default cannot change later without a new version of states, because fingerprints leave defaults out.
+So a new argument is a field here, a parameter of `PackedDataset` and, of a source, of `gm.Source`; the core reads it in
+`rust/python/spec.rs`. Tests compare the signatures and docstrings with the table. A new argument needs a default that
+leaves the stream as it was: then saved states fit as before. A default cannot change later without a new version of
+states, because fingerprints leave defaults out.
 """
 
 import dataclasses
 from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass, field
-from typing import Any, Literal
+from typing import Any, ClassVar, Literal
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._filter.compiler import Keep
-from gristmill._filter.selection import Selection, select
 from gristmill._sample.plans import Plan
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece, cut
 from gristmill._shards.rows import DroppedRows
+from gristmill._shards.selection import Selection, select
 from gristmill._shards.sidecars import Sidecars
 from gristmill._shards.stores import StorageOptions
 from gristmill._spec.kinds import (
@@ -59,6 +62,10 @@ _LARGEST_WINDOW = 2**20
 REQUIRED = dataclasses.MISSING
 _ARGUMENT = "argument"
 
+# Whose an argument is: each source has its own, the stream has one for all, or runs of one stream may differ in it.
+# Those of prompts are in `gristmill._prompts.arguments`.
+Scope = Literal["source", "stream", "running", "prompts"]
+
 
 @dataclass(frozen=True)
 class Argument:
@@ -76,6 +83,8 @@ class Argument:
       may_change: whether a saved state fits a dataset with another value: never, always, or if the value is larger
         and no record was quarantined.
       see: the page, and the heading, of the documentation that has more.
+      in_source: its default in `gm.Source`; `...`: the same.
+      scope: whose it is.
       name: its name.
     """
 
@@ -88,6 +97,8 @@ class Argument:
     absent: Any = None
     may_change: Literal["no", "yes", "if larger"] = "no"
     see: str = ""
+    in_source: Any = ...
+    scope: Scope = "stream"
     name: str = ""
 
     @property
@@ -124,6 +135,7 @@ def _function(name: str, value: Any) -> "Callable[[dict[str, Any]], None] | None
 class Input:
     """The records of a source, and their text."""
 
+    scope: ClassVar[Scope] = "source"
     shards: Manifest = _argument(
         Other(),
         REQUIRED,
@@ -223,32 +235,10 @@ class Input:
 
 
 @dataclass(frozen=True, kw_only=True)
-class Faults:
-    """The treatment of bad records of a source."""
-
-    on_error: str = _argument(
-        Choice(_core.ON_ERRORS),
-        "raise",
-        "At a bad record: stop, or quarantine it and go on.",
-        may_change="yes",
-        see="quarantine.md",
-    )
-    max_error_rate: float = _argument(
-        Fraction(),
-        0.01,
-        "Share of a lane's records, and of its shards, that may be quarantined.",
-        needs={"on_error": ("quarantine",)},
-        may_change="yes",
-    )
-    quarantine_file: str | None = _argument(
-        FilePath(), None, "File to which each quarantined record is appended.", none="no file", defines_stream=False
-    )
-
-
-@dataclass(frozen=True, kw_only=True)
 class Tokenizing:
-    """The tokens of a document."""
+    """The tokens of a document. A conversation has no EOS and BOS but those of its template."""
 
+    scope: ClassVar[Scope] = "stream"
     tokenizer: Encoder = _argument(Other(), REQUIRED, "The path of a tokenizer.json or its folder, or an `Encoder`.")
     eos: int | None = _argument(
         SpecialToken(),
@@ -268,6 +258,7 @@ class Tokenizing:
 class Rows:
     """How documents become rows and batches."""
 
+    scope: ClassVar[Scope] = "stream"
     sequence_length: int = _argument(Integer(1, LARGEST_LENGTH), 1024, "Tokens in a row.")
     batch_size: int | None = _argument(
         Integer(1, LARGEST_BATCH, or_none=True), None, "Rows of the global batch, over all hosts.", none="single rows"
@@ -311,6 +302,7 @@ class Rows:
 class Order:
     """The order of the documents."""
 
+    scope: ClassVar[Scope] = "stream"
     lanes: int = _argument(
         Integer(1, LARGEST_LANES, or_none=True),
         None,
@@ -326,16 +318,50 @@ class Order:
         none="no shuffling",
         see="shuffling.md",
     )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Passes:
+    """How often, and in which windows, the documents of a source are read."""
+
+    scope: ClassVar[Scope] = "source"
     shuffle_window: int = _argument(
         Integer(1, _LARGEST_WINDOW), 1024, "Documents that are shuffled together.", needs={"seed": ()}
     )
-    epochs: int | None = _argument(Integer(1, 2**32, or_none=True), 1, "How often the shards are read.", none="forever")
+    epochs: int | None = _argument(
+        Integer(1, 2**32, or_none=True), 1, "How often the shards are read.", none="forever", in_source=None
+    )
+
+
+@dataclass(frozen=True, kw_only=True)
+class Faults:
+    """The treatment of bad records of a source."""
+
+    scope: ClassVar[Scope] = "source"
+    on_error: str = _argument(
+        Choice(_core.ON_ERRORS),
+        "raise",
+        "At a bad record: stop, or quarantine it and go on.",
+        may_change="yes",
+        see="quarantine.md",
+    )
+    max_error_rate: float = _argument(
+        Fraction(),
+        0.01,
+        "Share of a lane's records, and of its shards, that may be quarantined.",
+        needs={"on_error": ("quarantine",)},
+        may_change="yes",
+    )
 
 
 @dataclass(frozen=True, kw_only=True)
 class Running:
     """Settings that may differ between hosts and runs of one stream."""
 
+    scope: ClassVar[Scope] = "running"
+    quarantine_file: str | None = _argument(
+        FilePath(), None, "File to which each quarantined record is appended.", none="no file", defines_stream=False
+    )
     shard_index: int = _argument(Integer(0, LARGEST_LANES), 0, "Index of this host.", defines_stream=False)
     shard_count: int = _argument(
         Integer(1, LARGEST_LANES), 1, "Number of hosts; it must divide the lanes.", defines_stream=False
@@ -379,16 +405,28 @@ class Running:
     own_lanes: Sequence[int]
 
 
-GROUPS = (Input, Tokenizing, Rows, Order, Faults, Running)
+@dataclass(frozen=True, eq=False, kw_only=True)
+class SourceSpec(Input, Tokenizing, Passes, Faults):
+    """A source of a stream: shards that are read in one way. The core reads it in `rust/python/spec.rs`.
+
+    Attributes:
+      name: its name in a mixture; empty if it is the only one.
+    """
+
+    name: str = ""
 
 
-def arguments_of(group: type) -> dict[str, Argument]:
+GROUPS = (Input, Tokenizing, Rows, Order, Passes, Faults, Running)
+
+
+def arguments_of(group: Any) -> dict[str, Argument]:
     """The rows of the table in one of its classes."""
     return {
-        entry.name: dataclasses.replace(entry.metadata[_ARGUMENT], name=entry.name)
+        entry.name: dataclasses.replace(entry.metadata[_ARGUMENT], name=entry.name, scope=group.scope)
         for entry in dataclasses.fields(group)
         if _ARGUMENT in entry.metadata
     }
 
 
 ARGUMENTS: dict[str, Argument] = {name: row for group in GROUPS for name, row in arguments_of(group).items()}
+SOURCE_ARGUMENTS = tuple(name for name, row in ARGUMENTS.items() if row.scope == "source")

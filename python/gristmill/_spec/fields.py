@@ -6,7 +6,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 
 # Contents that are ids, or stand for none.
 _IDS = ("token", "target", "label")
@@ -37,9 +37,13 @@ def fields_of_packed(names: Sequence[str], sequence_length: int) -> list[_core.F
     layouts = (
         _core.layout_fields(layout, sequence_length, 1, 0, has_mask=True, source_arrays=True)
         for layout in _core.LAYOUTS
-        if layout != "varlen"  # which is not packed
     )
-    return next((layout for layout in layouts if token_field(layout) in names), None)
+    return next((own for own in layouts if not has_lengths(own) and token_field(own) in names), None)
+
+
+def has_lengths(fields: Sequence[_core.Field]) -> bool:
+    """Whether segments are told by their lengths, and not by a number for each token, so that rows are not packed."""
+    return any(field.content == "segment_length" for field in fields)
 
 
 def first_token(marks: npt.NDArray[Any]) -> int:

@@ -21,11 +21,21 @@ def make(values: Mapping[str, Any]) -> str:
     """The fingerprint of a stream, from the checked values of all arguments."""
     return encode(
         {
-            argument.key: getattr(values[name], "fingerprint", values[name])
-            for name, argument in _defining()
-            if argument.is_effective(values) and (argument.absent is REQUIRED or values[name] != argument.absent)
+            ARGUMENTS[name].key: getattr(value, "fingerprint", value)
+            for name, value in defining(ARGUMENTS, values).items()
         }
     )
+
+
+def defining(arguments: Mapping[str, Argument], values: Mapping[str, Any]) -> dict[str, Any]:
+    """The values that define the stream: defaults, and what has no effect, are left out."""
+    return {
+        name: values[name]
+        for name, argument in arguments.items()
+        if argument.defines_stream
+        and argument.is_effective(values)
+        and (argument.absent is REQUIRED or values[name] != argument.absent)
+    }
 
 
 def values_of(fingerprint: str) -> dict[str, Any]:

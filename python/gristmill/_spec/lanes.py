@@ -67,6 +67,19 @@ def lanes_of_host(lanes: int, shard_index: int, shard_count: int, *, equal_steps
     return list(range(shard_index * own, (shard_index + 1) * own))
 
 
+def check_equal_steps(batch_size: int | None, shard_count: int, *, equal_steps: bool) -> None:
+    """Checks that hosts which take equally many steps have equally many rows.
+
+    Raises:
+      ArgumentError: they have not.
+    """
+    if equal_steps and (batch_size is None or batch_size % shard_count):
+        raise ArgumentError(
+            f"equal_steps=True: each host delivers the same number of rows of a batch, so shard_count={shard_count} "
+            f"must divide batch_size={batch_size}"
+        )
+
+
 def _advice(allowed: Iterable[int]) -> str:
     first, *others = allowed
     return f"use one of {format_numbers([first, *others])}" if others else f"use {first}"

@@ -3,6 +3,9 @@
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias
 
+from gristmill._mixture import fingerprint as mixtures
+from gristmill._mixture.stages import first_difference, is_used
+from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
 from gristmill.errors import StateError
 
@@ -65,3 +68,36 @@ def merged(states: Sequence[Any], caller: str) -> PromptState:
                 "batch of the same stream on every host"
             )
     return checked[0]
+
+
+def incompatibilities(state: PromptState, current: str) -> str:
+    """Why the mixture of a state cannot continue as that of another fingerprint; empty if it can.
+
+    Weights may differ from the state's step on, and so may sources that were not read until then, and all `epochs`.
+
+    Raises:
+      StateError: the fingerprint of the state is damaged.
+    """
+    if not mixtures.is_mixture(state["fingerprint"]):
+        return "it was no mixture, and this dataset is one"
+    before, after = mixtures.parse(state["fingerprint"]), mixtures.parse(current)
+    steps: int = state["step"]
+    found = [_changed("", before.common, after.common)]
+    if difference := first_difference(before.stages, after.stages, steps):
+        found.append(mixtures.weights_differ(*difference, steps))
+    for name in sorted(before.sources):
+        if not state["sources"].get(name) and not is_used(before.stages, name, steps):
+            continue
+        if name not in after.sources:
+            found.append(mixtures.is_missing(name, steps))
+        else:
+            found.append(_changed(f"of the source {name!r} ", before.sources[name], after.sources[name]))
+    return ", ".join(filter(None, found))
+
+
+def _changed(prefix: str, saved: str, current: str) -> str:
+    one, other = decode(saved), decode(current)
+    changed = sorted(name for name in one.keys() | other.keys() if one.get(name) != other.get(name))
+    return ", ".join(
+        f"{prefix}{name} was {one.get(name, 'the default')} and is {other.get(name, 'the default')}" for name in changed
+    )

@@ -7,7 +7,7 @@ from fnmatch import fnmatch
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._util.text import shortened
 
 _CONVERT = (

@@ -13,7 +13,7 @@ from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._tokenizer import auto_tokenizer, config_changes, diagnosis, hub, load, special_tokens
 from gristmill._tokenizer.options import EncoderOptions, SpecialTokensInText
 from gristmill._tokenizer.sibling_files import SiblingFiles

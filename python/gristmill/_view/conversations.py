@@ -7,7 +7,7 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._sample.plans import ChatPlan
 from gristmill._tokenizer.encoder import Encoder, core_of
@@ -33,7 +33,7 @@ def with_origins(dataset: PackedDataset, rows: Sequence[Row]) -> list[Row]:
                 records.setdefault((row.source, segment.place["shard"]), set()).add(segment.place["record"])
     found: dict[tuple[str | None, str, int], Origins] = {}
     for (name, shard), wanted in records.items():
-        plan = spec_of(sources[name]).source.input.sample if name in sources else None
+        plan = spec_of(sources[name]).sources[0].sample if name in sources else None
         if isinstance(plan, ChatPlan):
             own = _of_shard(plan, dataset.encoder, Path(shard), wanted)
             found |= {(name, shard, record): origins for record, origins in own.items()}
@@ -76,7 +76,7 @@ def origins_of(plan: ChatPlan, encoder: Encoder, value: Mapping[str, Any]) -> Or
     messages, tools = _get(value, plan.field), _get(value, plan.tools_field)
     if plan.fixed_tools is not None:
         tools = json.loads(plan.fixed_tools)
-    kwargs = {} if plan.kwargs is None else json.loads(plan.kwargs)
+    kwargs = {} if plan.template_kwargs is None else json.loads(plan.template_kwargs)
     if plan.date is not None:
         kwargs["date"] = plan.date
     options = {"add_generation_prompt": plan.add_generation_prompt, **kwargs}

@@ -7,9 +7,10 @@ from collections.abc import Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.spec import Spec
 from gristmill._files import units
 from gristmill._files.folder import Folder
 from gristmill._files.packed_rows import PackedRows
@@ -17,7 +18,6 @@ from gristmill._inspect import contents
 from gristmill._inspect.locate import Run, first_step
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._spec.fields import fields_of_packed
-from gristmill._spec.spec import Spec
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import open_inflated
 from gristmill._util.progress import Progress
@@ -195,7 +195,7 @@ def _rows(
 
 def _image_model(spec: Spec) -> "_core.ImageModel | None":
     """The model of the images, whose patches it tells; pixels of a function are what they are."""
-    samples = (own.source.input.sample for own in spec.sources)
+    samples = (source.sample for source in spec.sources)
     models = (sample.image_model for sample in samples if isinstance(sample, ImageTextPlan))
     return next((model for model in models if isinstance(model, _core.ImageModel)), None)
 

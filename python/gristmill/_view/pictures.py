@@ -11,7 +11,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 
 # The longer side of an image on a page, in pixels.
 _SIDE = 256

@@ -100,7 +100,7 @@ def _row(spec: PromptSpec, item: int, prompt: int, name: str) -> Row:
         None,
         [0] * before + list(range(len(ids))) + [0] * after,
         [Segment(before, len(ids), place)] if ids else [],
-        None if spec.mixing is None else spec.mixing.member_of(item).name,
+        None if spec.mixing is None else spec.source_of(item).name,
         origins=[""] * before + origins + [""] * after if origins else [],
     )
 
@@ -115,7 +115,7 @@ def _kept(spec: PromptSpec, row: int, prompt: int) -> list[int]:
 
 def _origins(spec: PromptSpec, item: int, row: int, prompt: int) -> list[str]:
     """For each token of the whole prompt, the message and the part of it that it comes from; empty if not known."""
-    plan = list(spec.plans_of(item).values())[prompt]
+    plan = list(spec.source_of(item).plans.values())[prompt]
     if not isinstance(plan, ChatPlan) or not spec.keeps_records:
         return []
     found = origins_of(plan, spec.encoder, as_json(spec.arena.record(row)))

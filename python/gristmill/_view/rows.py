@@ -8,7 +8,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.spelling import spelling
 from gristmill._view import pictures

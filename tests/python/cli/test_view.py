@@ -13,6 +13,7 @@ import browser
 import gristmill as gm
 from chat_models import write_chatml, write_vision
 from command_line import fails, run_json, shard_of
+from gristmill import _core
 from gristmill._cli import main
 from gristmill._inspect.locate import run_of
 from gristmill._view import page, pages
@@ -67,7 +68,7 @@ def page_of(dataset, **options):
     )
 
 
-@pytest.mark.parametrize("layout", ["maxtext", "grain", "hf", "varlen"])
+@pytest.mark.parametrize("layout", _core.LAYOUTS)
 @pytest.mark.parametrize("batch_size", [None, 8])
 def test_page_holds_the_rows_of_the_stream(layout, batch_size, shards, encoder, tokenizer_file, tmp_path):
     options = {**TEXT, "sequence_length": 64, "lanes": 4, "layout": layout, "packing": "best_fit"}
@@ -106,7 +107,7 @@ def test_trained_tokens_are_those_of_the_mask(tmp_path):
     model = write_chatml(tmp_path / "model")
     messages = [{"role": "user", "content": "Hello"}, {"role": "assistant", "content": "Good day"}]
     shard = shard_of(tmp_path, *[json.dumps({"messages": messages})] * 8)
-    for layout in ("maxtext", "grain", "hf", "varlen"):
+    for layout in _core.LAYOUTS:
         found = viewed(
             tmp_path, shard, "--tokenizer", model, "--sample", "chat", "--set", "sequence_length=64",
             "--set", "lanes=1", "--set", "packing=pad", "--set", f"layout={layout}",

@@ -16,6 +16,7 @@ from tokenizers import Tokenizer
 import gristmill as gm
 import image_oracle
 from chat_models import write_vision
+from gristmill import _core
 from helpers import assert_resumes, assert_same_batches, tar_of
 from images import captions, image
 
@@ -105,7 +106,7 @@ packings = st.sampled_from(
 others = st.fixed_dictionaries(
     {
         "sequence_length": st.integers(50, 120),
-        "layout": st.sampled_from(["maxtext", "grain", "hf", "varlen"]),
+        "layout": st.sampled_from(_core.LAYOUTS),
         "seed": st.none() | st.integers(0, 99),
         "shuffle_window": st.integers(1, 6),
     }

@@ -16,8 +16,8 @@ ray = pytest.importorskip("ray", reason="Ray is not installed: make test-ray")
 
 import gristmill as gm  # noqa: E402
 from gristmill._cli import main  # noqa: E402
+from gristmill._files import ray as engine  # noqa: E402
 from gristmill._files import units  # noqa: E402
-from gristmill.integrations import ray as engine  # noqa: E402
 from helpers import PATIENCE, ROOT  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]

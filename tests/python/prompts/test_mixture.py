@@ -48,10 +48,10 @@ def model(sources, batch_size, seed, weights_at, on_exhausted="continue", drop_r
             left = [n for n in names if sources[n][2] is None or delivered[n] < sources[n][2] * sources[n][0]]
             if on_exhausted == "stop" and len(left) < len(names):
                 break
-            weights = {name: weight for name, weight in weights_at(step).items() if name in left and weight}
-            if not weights:
+            weights = {name: weight for name, weight in weights_at(step).items() if weight}
+            if not weights.keys() & left:
                 break
-            name = turn(step, row, batch_size, weights, seed)
+            name = turn(step, row, batch_size, weights, seed, exhausted={*names} - {*left})
             size = sources[name][0]
             epoch, place = divmod(delivered[name], size)
             order = range(size) if seed is None else _core.prompt_order("gristmill", size, seed, epoch).tolist()

@@ -24,7 +24,7 @@ import gristmill as gm
 import prompt_oracle as oracle
 from chat_models import write_chatml
 from gristmill._prompts.arguments import ARGUMENTS
-from gristmill._prompts.spec import count_records
+from gristmill._shards.counting import count_records
 from gristmill._spec import kinds
 from gristmill._spec.arguments import REQUIRED
 
@@ -387,9 +387,9 @@ def test_rows_are_taken_up_to_max_samples(folder, records):
 
 def test_records_are_counted(shard, tmp_path, records):
     pq.write_table(pa.Table.from_pylist(records), tmp_path / "a.parquet")
-    assert count_records([shard, tmp_path / "a.parquet"]) == 46
+    assert count_records(gm.Manifest.find([shard, tmp_path / "a.parquet"])) == 46
     with shard.open() as file:
-        assert count_records(shard) == len(file.readlines())
+        assert count_records(gm.Manifest.find([shard])) == len(file.readlines())
 
 
 def test_columns_that_python_cannot_hold_are_located(tmp_path, folder):

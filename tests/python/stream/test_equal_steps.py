@@ -4,7 +4,6 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from gristmill._dataset.packed import spec_of
 from helpers import assert_same_batches, write_shard
 
 
@@ -91,7 +90,7 @@ def test_mixtures_take_equally_many_steps(dataset, shards, encoder):
         {name: np.concatenate([one[name] for one in step]) for name in step[0]} for step in zip(*found, strict=True)
     )
     assert_same_batches(joined, whole)
-    assert spec_of(host(2, 3)).sources[0].shapes["inputs"] == (2, 64)
+    assert host(2, 3).sources["a"].shapes["inputs"] == (2, 64)
 
 
 def test_hosts_that_do_not_divide_the_batch_are_refused(dataset, tmp_path):

@@ -20,6 +20,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
+from gristmill import _core
 from helpers import PATIENCE, write_shard
 
 CASES = int(os.environ.get("GRISTMILL_CASES", "300"))
@@ -205,7 +206,7 @@ ARGUMENTS = {
     "fit_window": [1, 5, 2**20],
     "truncation": ["right", "left", "middle", "error", "split", None],
     "max_segments": [None, 1, 2],
-    "layout": ["maxtext", "grain", "hf", "varlen"],
+    "layout": _core.LAYOUTS,
     "boundary_targets": [True, False],
     "eos": [None, False, "</s>", 1],
     "bos": [False, True, "<s>", 0],

@@ -11,6 +11,7 @@ from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
 
 import gristmill as gm
+from gristmill import _core
 from gristmill._demo import sample_text
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
@@ -95,7 +96,7 @@ def arguments(draw):
     eos, bos = draw(st.sampled_from([(1, None), (1, 0), (None, None)]))
     seed = draw(st.none() | st.integers(0, 2**64 - 1))
     length = draw(st.integers(1, 40))
-    packing, layout = draw(packings), draw(st.sampled_from(["maxtext", "grain", "hf", "varlen"]))
+    packing, layout = draw(packings), draw(st.sampled_from(_core.LAYOUTS))
     if layout == "varlen" and packing["truncation"] == "middle":
         packing["truncation"] = "left"
     return packing | {
@@ -390,7 +391,7 @@ def test_packing_arguments_are_checked(tmp_path, arguments, message):
 
 def test_element_spec_matches_the_layout(tmp_path):
     paths = write_shards(tmp_path, [["a"]])
-    for layout in ("maxtext", "grain", "hf", "varlen"):
+    for layout in _core.LAYOUTS:
         dataset = gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, layout=layout, batch_size=2)
         batch = next(iter(dataset))
         spec = dataset._element_spec

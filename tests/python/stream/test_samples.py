@@ -11,6 +11,7 @@ from hypothesis import strategies as st
 
 import gristmill as gm
 from chat_models import CHATML, write_chatml
+from gristmill import _core
 from helpers import assert_same_batches
 from oracle import Model
 
@@ -70,7 +71,7 @@ others = st.fixed_dictionaries(
     {
         "fit_window": st.just(4),
         "sequence_length": st.integers(1, 60),
-        "layout": st.sampled_from(["maxtext", "grain", "hf", "varlen"]),
+        "layout": st.sampled_from(_core.LAYOUTS),
         "seed": st.none() | st.integers(0, 99),
         "shuffle_window": st.integers(1, 6),
         "boundary_targets": st.booleans(),

@@ -9,6 +9,7 @@ import pytest
 
 import gristmill as gm
 from chat_models import write_chatml
+from gristmill import _core
 from gristmill._cli import main
 from gristmill._state import states
 from helpers import assert_resumes, assert_same_batches
@@ -16,7 +17,6 @@ from mixture_rule import turn
 
 LENGTH = 32
 PACKINGS = [{"packing": "concat"}, {"packing": "best_fit"}, {"packing": "pad", "truncation": "split"}]
-LAYOUTS = ["maxtext", "grain", "hf", "varlen"]
 
 
 @pytest.fixture(scope="module")
@@ -65,7 +65,7 @@ def labels(batch):
     return np.where(batch["inputs_segmentation"].any(1), (batch["targets_segmentation"] > 0).sum(1), -1)
 
 
-@pytest.mark.parametrize("layout", LAYOUTS)
+@pytest.mark.parametrize("layout", _core.LAYOUTS)
 @pytest.mark.parametrize("packing", PACKINGS)
 def test_no_row_and_no_batch_is_without_a_label(dataset, packing, layout):
     iterator = iter(dataset(layout=layout, **packing))
@@ -308,7 +308,7 @@ def test_first_token_of_a_document_is_no_label(tmp_path, folder):
     """A completion of one token without a prompt: nothing predicts it."""
     path = write(tmp_path / "a.jsonl", [{"prompt": "", "completion": "us"}, {"prompt": "us", "completion": " er"}])
     arguments = {"tokenizer": folder, "eos": False, "sequence_length": 16, "packing": "pad"}
-    for layout in LAYOUTS:
+    for layout in _core.LAYOUTS:
         with pytest.raises(gm.ShardError, match="found only ones without a token before them in their row among the 1"):
             list(gm.PackedDataset(path, sample=gm.Completion(), layout=layout, **arguments))
         iterator = iter(gm.PackedDataset(path, sample=gm.Completion(on_untrained="drop"), layout=layout, **arguments))

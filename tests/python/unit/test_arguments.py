@@ -4,6 +4,7 @@ import dataclasses
 import inspect
 import logging
 import pickle
+import re
 from typing import Literal, get_args, get_origin
 
 import pytest
@@ -11,8 +12,10 @@ import pytest
 import gristmill as gm
 import options_page
 from gristmill import _core
-from gristmill._spec import arguments, fingerprints, kinds, spec
-from gristmill._spec.arguments import ARGUMENTS, REQUIRED
+from gristmill._dataset import spec
+from gristmill._prompts import arguments as prompt_arguments
+from gristmill._spec import arguments, fingerprints, kinds
+from gristmill._spec.arguments import ARGUMENTS, REQUIRED, SOURCE_ARGUMENTS
 from gristmill._util.named_values import decode
 
 
@@ -21,6 +24,26 @@ def test_table_has_the_parameters_of_the_dataset():
     defaults = {name: REQUIRED if p.default is p.empty else p.default for name, p in parameters.items()}
     assert {name: argument.default for name, argument in ARGUMENTS.items()} == defaults
     assert all(type(argument.default) is type(defaults[name]) for name, argument in ARGUMENTS.items())
+
+
+def test_sources_have_the_arguments_of_their_scope():
+    parameters = dict(inspect.signature(gm.Source).parameters)
+    assert parameters.pop("weight").default is None
+    of_dataset = inspect.signature(gm.PackedDataset).parameters
+    assert list(parameters) == list(SOURCE_ARGUMENTS)
+    for name, parameter in parameters.items():
+        row = ARGUMENTS[name]
+        expected = row.default if row.in_source is ... else row.in_source
+        assert (REQUIRED if parameter.default is parameter.empty else parameter.default) == expected
+        assert name == "shards" or parameter.annotation == of_dataset[name].annotation
+
+
+@pytest.mark.parametrize(
+    ("kind", "table"), [(gm.PackedDataset, ARGUMENTS), (gm.PromptDataset, prompt_arguments.ARGUMENTS)]
+)
+def test_docstrings_describe_each_argument(kind, table):
+    described = inspect.getdoc(kind).split("\nArgs:\n")[1].split("\nRaises:\n")[0]
+    assert sorted(re.findall(r"^  (\w+): ", described, re.MULTILINE)) == sorted(table)
 
 
 def test_words_match_annotations_and_core():
@@ -73,8 +96,8 @@ def add_argument(monkeypatch, default):
         ARGUMENTS["sequence_length"], name="row_padding", default=default, absent=default, help="Not there yet."
     )
     monkeypatch.setitem(ARGUMENTS, "row_padding", added)
-    values = spec.Spec._values.fget
-    monkeypatch.setattr(spec.Spec, "_values", property(lambda self: values(self) | {"row_padding": default}))
+    make = fingerprints.make
+    monkeypatch.setattr(fingerprints, "make", lambda values: make({**values, "row_padding": default}))
     resolve = spec.resolve
     monkeypatch.setattr("gristmill._dataset.packed.resolve", lambda given: resolve({"row_padding": default, **given}))
 

@@ -9,15 +9,13 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
+from gristmill._dataset.packed import PackedDataset
 from gristmill._images.model import ImageModel
 from gristmill._mixture import syntax
-from gristmill._mixture.fingerprint import SOURCE_ARGUMENTS
 from gristmill._mixture.mixture import Mixture
 from gristmill._sample.samples import ImageText
 from gristmill._shards.energon_folder import EnergonFolder
-from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.lanes import lanes_of_host
+from gristmill._spec.arguments import ARGUMENTS, SOURCE_ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError
@@ -271,8 +269,7 @@ class EnergonMultiModalDataModule:
 
 def _part(whole: PackedDataset, rank: int, ranks: int, *, is_training: bool) -> PackedDataset:
     """The rows of a rank: of lanes of its own, or if there are too few of them, or they may end, of all lanes."""
-    spec = spec_of(whole)
-    lanes = spec.order.lanes
+    lanes = whole.lanes
     reads_all = not is_training or lanes % ranks != 0
     if is_training and reads_all and ranks > 1:
         _LOGGER.warning(
@@ -280,10 +277,7 @@ def _part(whole: PackedDataset, rank: int, ranks: int, *, is_training: bool) -> 
             "delivers its part; use more shards, or split_bytes=, and lanes=",
             lanes, ranks,
         )  # fmt: skip
-    own = lanes_of_host(lanes, rank, ranks, equal_steps=reads_all)
-    return with_spec(
-        whole, spec.with_running(shard_index=rank, shard_count=ranks, equal_steps=reads_all, own_lanes=own)
-    )
+    return whole.for_hosts(rank, ranks, equal_steps=reads_all)
 
 
 def _options(kwargs: Mapping[str, Any]) -> dict[str, Any]:

@@ -4,7 +4,7 @@ from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
 from gristmill._dataset.iterator import PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.packed import PackedDataset
 from gristmill._state import states
 from gristmill.errors import GristmillError, StateError
 from gristmill.integrations.energon.batches import Batch, BatchForm
@@ -36,7 +36,7 @@ class BatchLoader:
     @property
     def is_endless(self) -> bool:
         """Whether its batches do not end."""
-        return not spec_of(self.dataset).ends
+        return not self.dataset.ends
 
     def __iter__(self) -> Iterator[Batch]:
         """Batches from the first one on, or once from where `restore_state_rank` has moved to."""

@@ -23,7 +23,7 @@ import jax.numpy as jnp
 import numpy as np
 
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.packed import PackedDataset
 from gristmill._state.states import State
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, MissingExtraError, StateError
@@ -67,14 +67,13 @@ class StreamDataset(AsyncDataset):
         state_every: int = 100,
         window: int = 4096,
     ) -> None:
-        spec = spec_of(dataset)
-        rows = spec.rows.batch_size
-        if rows is None or spec.ends or spec.running.shard_count != 1:
+        rows = dataset.batch_size
+        if rows is None or dataset.ends or any(shape[0] != rows for shape in dataset.shapes.values()):
             raise ArgumentError(
                 "a StreamDataset needs a dataset with batch_size=, epochs=None and all rows of a step; for passes that "
                 "end, such as validation, build a cache"
             )
-        if others := {own.name for own in spec.fields} - _OF_TEXT:
+        if others := dataset.shapes.keys() - _OF_TEXT:
             raise ArgumentError(f"Levanter's examples of text have no place for {', '.join(sorted(others))}")
         self.dataset = dataset
         self._rows = rows

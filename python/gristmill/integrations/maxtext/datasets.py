@@ -4,7 +4,8 @@ from collections.abc import Mapping
 from typing import Any
 
 from gristmill._dataset.packed import PackedDataset
-from gristmill._mixture.mixture import Mixture, Source
+from gristmill._mixture.mixture import Mixture
+from gristmill._mixture.source import Source
 from gristmill.integrations.maxtext.settings import (
     MIXTURE_KEYS,
     SOURCE_KEYS,

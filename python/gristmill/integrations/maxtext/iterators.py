@@ -25,9 +25,9 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.spec import Spec
 from gristmill._mixture import fingerprint
 from gristmill._mixture.stages import Stage, first_difference, stage_at
-from gristmill._spec.spec import Spec
 from gristmill._state.states import merge_states
 from gristmill.errors import ArgumentError, GristmillError, StateError
 from gristmill.integrations.maxtext.datasets import make_dataset

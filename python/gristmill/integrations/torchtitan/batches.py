@@ -15,11 +15,10 @@ from typing import Any
 import numpy as np
 import torch
 
-from gristmill._dataset import grain_compat
 from gristmill._dataset.iterator import Element, StreamIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._state.states import State
-from gristmill._util import checks
+from gristmill._util import checks, grain_compat
 from gristmill.errors import ArgumentError, GristmillError, StateError
 from gristmill.integrations.torchtitan.ranks import Ranks, all_ranks
 
@@ -51,13 +50,12 @@ class RankBatches:
     """
 
     def __init__(self, dataset: PackedDataset, *, rows: int, dp_world_size: int, is_flat: bool) -> None:
-        spec = spec_of(dataset)
-        if others := {field.name for field in spec.fields} - _OF_TEXT:
+        if others := dataset.shapes.keys() - _OF_TEXT:
             raise ArgumentError(f"torchtitan's batches of text have no place for {', '.join(sorted(others))}")
-        own, other = divmod(spec.rows.batch_size or 0, dp_world_size)
+        own, other = divmod(dataset.batch_size or 0, dp_world_size)
         if own == 0 or own % rows or other:
             raise ArgumentError(
-                f"global_batch_size={spec.rows.batch_size}: expected a multiple of the {rows} rows of a batch times "
+                f"global_batch_size={dataset.batch_size}: expected a multiple of the {rows} rows of a batch times "
                 f"{dp_world_size} data-parallel ranks"
             )
         self._steps = _Steps(dataset, all_ranks())

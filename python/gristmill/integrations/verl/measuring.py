@@ -9,7 +9,7 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._chat.template import ChatTemplate
 from gristmill._prompts.reading import Ids
 from gristmill._util.text import counted

@@ -12,7 +12,7 @@ import numpy.typing as npt
 
 from gristmill._prompts.dataset import PromptDataset, spec_of
 from gristmill._prompts.reading import Arena, Ids
-from gristmill._prompts.spec import read_records
+from gristmill._prompts.resolving import read_records
 from gristmill._sample.samples import Chat
 from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import ShardError

@@ -8,7 +8,7 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._chat.template import ChatTemplate
 from gristmill._prompts.exact import as_json
 from gristmill._sample.samples import Chat

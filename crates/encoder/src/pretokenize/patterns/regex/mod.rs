@@ -2,6 +2,7 @@
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange, HirKind};
 
+mod groups;
 pub mod parser;
 
 use crate::pretokenize::patterns::digit_groups::DigitGroups;

@@ -6,7 +6,7 @@
 
 use regex_syntax::hir::{ClassUnicode, ClassUnicodeRange};
 
-use crate::pretokenize::patterns::digit_groups::DigitGroups;
+use crate::pretokenize::patterns::regex::groups::digit_groups;
 use crate::pretokenize::patterns::regex::{Node, first_of, named_set, negated, single, word, word_in_class};
 
 /// The largest count in `{m,n}`, which repeats code of the automaton: Jais 2 has one of 512.
@@ -48,7 +48,7 @@ pub fn parse(pattern: &str) -> Result<Node, String> {
     let mut parser = Parser { chars: pattern.chars().collect(), at: 0, ignore_case: false, depth: 0 };
     let node = parser.alternation()?;
     match parser.peek() {
-        None => Ok(DigitGroups::match_pattern(&node).map_or(node, Node::DigitGroups)),
+        None => Ok(digit_groups(&node).map_or(node, Node::DigitGroups)),
         Some(c) => Err(format!("an unbalanced '{c}' in a split pattern")),
     }
 }

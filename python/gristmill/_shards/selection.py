@@ -3,7 +3,7 @@
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
 
-from gristmill import _core
+import gristmill._core as _core
 from gristmill._filter.compiler import Keep, Program, Steps, compile_filter
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest

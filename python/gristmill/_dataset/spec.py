@@ -1,0 +1,233 @@
+"""`Spec`: the definition of a stream by its sources, rows, order and running, and what follows from them."""
+
+import hashlib
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass, replace
+from typing import Any
+
+import gristmill._core as _core
+from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
+from gristmill._sample.plans import ImageTextPlan
+from gristmill._sample.samples import Chat, ImageText
+from gristmill._shards.pieces import Piece, count_pieces
+from gristmill._spec import fingerprints
+from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
+from gristmill._spec.checking import check
+from gristmill._spec.lanes import check_equal_steps, lane_count, lanes_of_host
+from gristmill._spec.rows import check_sizes, make_rows, most_segments, provenance_entries, rows_of_images
+from gristmill._spec.sharding import lanes_of_processes
+from gristmill._spec.source import make_source
+from gristmill._tokenizer.encoder import Encoder, as_encoder
+from gristmill._util import checks
+from gristmill.errors import ArgumentError
+
+# The names in a mixture's fingerprint that each source has of its own. A conversation has no EOS and BOS.
+_OWN_KEYS = frozenset(row.key for name, row in arguments_of(SourceSpec).items() if name != "tokenizer")
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class Spec:
+    """The definition of an iterator's stream. The core reads it in `rust/python/spec.rs`.
+
+    Attributes:
+      sources: what is read, in the order in which the user has listed the sources of a mixture; else one.
+      rows: how documents become rows and batches.
+      order: the lanes, and the seed.
+      running: what may differ between hosts and runs.
+      mixing: how the sources of a mixture are mixed.
+      delivers_untrained: whether also rows that train nothing are delivered, to be looked at.
+    """
+
+    sources: Sequence[SourceSpec]
+    rows: Rows
+    order: Order
+    running: Running
+    mixing: Mixing | None = None
+    delivers_untrained: bool = False
+
+    @property
+    def fingerprint(self) -> str:
+        """The fingerprint of the stream."""
+        own = {source.name: self._fingerprint_of(source) for source in self.sources}
+        return self.mixing.fingerprint(own, _OWN_KEYS) if self.mixing else own[""]
+
+    def _fingerprint_of(self, source: SourceSpec) -> str:
+        rows = rows_of_images(self.rows) if isinstance(source.sample, ImageTextPlan) else self.rows
+        return fingerprints.make({**vars(source), **vars(rows), **vars(self.order), **vars(self.running)})
+
+    @property
+    def encoder(self) -> Encoder:
+        """The tokenizer, which is the same of all sources."""
+        return self.sources[0].tokenizer
+
+    @property
+    def pieces(self) -> list[Piece]:
+        """What is dealt to lanes, of all sources."""
+        return [piece for source in self.sources for piece in source.pieces]
+
+    @property
+    def ends(self) -> bool:
+        """Whether a lane may end."""
+        ends = {source.name: source.epochs is not None for source in self.sources}
+        return self.mixing.ends(ends) if self.mixing else ends[""]
+
+    @property
+    def quarantines(self) -> bool:
+        """Whether bad records of some source are quarantined."""
+        return any(source.on_error == "quarantine" for source in self.sources)
+
+    @property
+    def stream_name(self) -> str:
+        """Names the stream in a quarantine file."""
+        return hashlib.sha256(fingerprints.without_policy(self.fingerprint).encode()).hexdigest()[:16]
+
+    @property
+    def rows_per_lane(self) -> int:
+        """Rows of each lane in a step."""
+        return 1 if self.rows.batch_size is None else self.rows.batch_size // self.order.lanes
+
+    @property
+    def rows_per_step(self) -> int:
+        """Rows of all lanes in a step."""
+        return self.rows.batch_size or self.order.lanes
+
+    @property
+    def own_rows(self) -> slice | None:
+        """The rows of the own lanes' step that are delivered; None: all."""
+        if not self.running.equal_steps:
+            return None
+        start = self.running.shard_index * self._rows_of_step
+        return slice(start, start + self._rows_of_step)
+
+    @property
+    def _rows_of_step(self) -> int:
+        """Rows that this host delivers in a step."""
+        if self.running.equal_steps:
+            return self.rows_per_step // self.running.shard_count
+        return len(self.running.own_lanes) * self.rows_per_lane
+
+    @property
+    def fields(self) -> list[_core.Field]:
+        """The arrays of an element, in order."""
+        samples = [source.sample for source in self.sources]
+        has_mask = any(sample is not None and sample.has_mask for sample in samples)
+        images = next((sample for sample in samples if isinstance(sample, ImageTextPlan)), None)
+        rows, running = self.rows, self.running
+        segments = most_segments(rows)
+        return _core.layout_fields(
+            rows.layout, rows.sequence_length, segments, running.provenance, has_mask, running.source_arrays, images
+        )
+
+    @property
+    def shapes(self) -> dict[str, tuple[int, ...]]:
+        """The shape of each array of an element."""
+        rows = () if self.rows.batch_size is None else (self._rows_of_step,)
+        return {field.name: (*rows, *field.row_shape) for field in self.fields}
+
+    def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
+        """The lanes of every process that has a device in a sharding of the global batch.
+
+        Raises:
+          ArgumentError: there is no `batch_size`; or see `gristmill._spec.sharding`.
+          ArgumentTypeError: `sharding` is not a sharding.
+        """
+        if self.rows.batch_size is None:
+            raise ArgumentError(
+                "batch_size=None: a sharding divides the rows of a global batch; set the dataset's batch_size"
+            )
+        return lanes_of_processes(
+            sharding,
+            batch_size=self.rows.batch_size,
+            sequence_length=self.rows.sequence_length,
+            lanes=self.order.lanes,
+            shards=min(count_pieces(source.shards, source.split_bytes) for source in self.sources),
+        )
+
+    def with_running(self, **changes: Any) -> "Spec":
+        """The same stream, run in another way."""
+        return replace(self, running=replace(self.running, **changes))
+
+    def for_hosts(self, index: int, count: int, *, equal_steps: bool) -> "Spec":
+        """The same stream, of which host `index` of `count` loads its part.
+
+        Raises:
+          ArgumentError: `count` does not divide the lanes, or with `equal_steps` the batch; or `index` is out of range.
+        """
+        own = lanes_of_host(self.order.lanes, index, count, equal_steps=equal_steps)
+        check_equal_steps(self.rows.batch_size, count, equal_steps=equal_steps)
+        return self.with_running(shard_index=index, shard_count=count, equal_steps=equal_steps, own_lanes=own)
+
+    def alone(self, source: SourceSpec) -> "Spec":
+        """The stream of one of the sources."""
+        listed = self.running.quarantine_file if source.on_error == "quarantine" else None
+        alone = replace(self, sources=[replace(source, name="")], mixing=None)
+        return alone.with_running(quarantine_file=listed, source_arrays=False)
+
+
+def resolve(given: Mapping[str, Any]) -> Spec:
+    """The spec of a dataset with these arguments, of which each is there.
+
+    Raises:
+      GristmillError: see `PackedDataset`.
+    """
+    mixed = Mixing.of(given["shards"])
+    given = {**given, "source_arrays": checks.boolean("source_arrays", given["source_arrays"])}
+    sources, lanes, files = [], [], []
+    for name, own in (_arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)).items():
+        with of_source(name):
+            values = check(ARGUMENTS, own)
+            rows = make_rows(values)
+            provenance = provenance_entries(values["provenance"], rows)
+            check_equal_steps(rows.batch_size, values["shard_count"], equal_steps=values["equal_steps"])
+            check_sizes(rows, provenance)
+            source = make_source(name, values)
+            if isinstance(source.sample, ImageTextPlan):
+                check_sizes(rows, provenance, source.sample)
+            pieces, shard_bytes = count_pieces(source.shards, source.split_bytes), sum(source.shards.sizes)
+            lanes.append(lane_count(values["lanes"], rows.batch_size, pieces, shard_bytes=shard_bytes))
+            sources.append(source)
+            files.append(values["quarantine_file"])
+    _check_images(sources)
+    order = Order(lanes=min(lanes), seed=values["seed"])
+    fixed: dict[str, Any] = {
+        "quarantine_file": next(filter(None, files), None),
+        "provenance": provenance,
+        "source_arrays": given["source_arrays"],
+    }
+    running = Running(
+        **{name: fixed.get(name, values[name]) for name in arguments_of(Running)},
+        own_lanes=lanes_of_host(
+            order.lanes, values["shard_index"], values["shard_count"], equal_steps=values["equal_steps"]
+        ),
+    )
+    return Spec(sources=sources, rows=rows, order=order, running=running, mixing=mixed)
+
+
+def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:
+    """The arguments of each source of a mixture. The tokenizer is loaded once; conversations have no EOS or BOS."""
+    for name, row in ARGUMENTS.items():
+        if row.scope != "source":
+            row.kind.check(name, given[name])
+    own = arguments_of_sources(given, ARGUMENTS)
+    encoder = as_encoder(given["tokenizer"])
+    for arguments in own.values():
+        sample = arguments["sample"]
+        is_chat = isinstance(sample, Chat) or (isinstance(sample, ImageText) and isinstance(sample.text, Chat))
+        arguments |= {"tokenizer": encoder, **({"eos": None, "bos": False} if is_chat else {})}
+    return own
+
+
+def _check_images(sources: Sequence[SourceSpec]) -> None:
+    """Checks that rows of all sources with images hold the same of them.
+
+    Raises:
+      ArgumentError: they do not.
+    """
+    rows = {source.name: source.sample.rows for source in sources if isinstance(source.sample, ImageTextPlan)}
+    first = next(iter(rows), "")
+    for name, other in rows.items():
+        if other != rows[first]:
+            raise ArgumentError(
+                f"the sources {first!r} and {name!r} have other arrays of images: {rows[first]}, and {other}; rows of "
+                "one mixture hold the same"
+            )

@@ -1,0 +1,116 @@
+"""The rows of a stream: the arguments that say how they are made, checked together, and their arrays."""
+
+import math
+from collections.abc import Mapping
+from dataclasses import replace
+from typing import Any
+
+import numpy as np
+
+import gristmill._core as _core
+from gristmill._sample.plans import ImageTextPlan
+from gristmill._sample.samples import ImageText
+from gristmill._spec.arguments import Rows, arguments_of
+from gristmill._util import checks
+from gristmill.errors import ArgumentError
+
+# Many consumers count the elements of an array in 32 bits.
+_MOST_ELEMENTS = 2**31
+
+
+def make_rows(values: Mapping[str, Any]) -> Rows:
+    """The rows of a stream with these checked arguments, of a source with this sample.
+
+    Raises:
+      ArgumentError: they do not go together.
+    """
+    rows = Rows(**{name: values[name] for name in arguments_of(Rows)})
+    if rows.truncation == ("right" if rows.packing == "pad" else "split"):
+        rows = replace(rows, truncation=None)  # so that fingerprints leave it out
+    if rows.layout == "varlen":
+        rows = _with_bounded_segments(rows, values["sample"])
+    if isinstance(values["sample"], ImageText):
+        _check_images(rows)
+    return rows
+
+
+def rows_of_images(rows: Rows) -> Rows:
+    """The rows as samples with images have them, which are never cut: one that is too long is a bad record."""
+    has_no_effect = rows.packing == "best_fit" and rows.truncation in ("right", "error")
+    return replace(rows, truncation=None) if has_no_effect else rows
+
+
+def most_segments(rows: Rows) -> int:
+    """The most segments that a row can have."""
+    return 1 if rows.packing == "pad" else rows.max_segments or rows.sequence_length
+
+
+def provenance_entries(provenance: "bool | int", rows: Rows) -> int:
+    """The entries of a row's provenance that the argument stands for; 0: rows have none.
+
+    Raises:
+      ArgumentError: there are more than tokens of a row.
+    """
+    length = rows.sequence_length
+    if not isinstance(provenance, (bool, np.bool_)):
+        return checks.integer("provenance", provenance, 1, length, ", or True or False")
+    if not provenance:
+        return 0
+    most = 1 if rows.packing == "pad" else min(rows.max_segments or _default_segments(length), length)
+    return most + 1 if rows.truncation == "middle" else most
+
+
+def check_sizes(rows: Rows, provenance: int, images: ImageTextPlan | None = None) -> None:
+    """Checks that consumers can count the elements of each array.
+
+    Raises:
+      ArgumentError: they cannot.
+    """
+    for field in _core.layout_fields(rows.layout, rows.sequence_length, most_segments(rows), provenance, images=images):
+        if (rows.batch_size or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
+            raise ArgumentError(
+                f"batch_size={rows.batch_size}: the array {field.name!r} with rows of shape {list(field.row_shape)} "
+                f"would have more than {_MOST_ELEMENTS} elements; lower batch_size=, sequence_length= or "
+                + ("max_images= or max_patches=" if images else "provenance=")
+            )
+
+
+def _with_bounded_segments(rows: Rows, sample: Any) -> Rows:
+    """The rows of `varlen`, which has an array of their segments. Its lengths must describe them."""
+    if rows.truncation == "middle":
+        raise ArgumentError(
+            "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
+            "use 'right', 'left' or 'split', or another layout="
+        )
+    if isinstance(sample, ImageText) and sample.mrope:
+        raise ArgumentError(
+            "mrope=True: layout='varlen' has no array of positions, which gm.expand counts from 0 in each segment; use "
+            "another layout="
+        )
+    if rows.packing == "pad" or rows.max_segments is not None:
+        return rows
+    return replace(rows, max_segments=_default_segments(rows.sequence_length))
+
+
+def _default_segments(sequence_length: int) -> int:
+    """For how many segments of a row there is room if the user does not say: few rows have more."""
+    return min(max(16, sequence_length // 16), sequence_length)
+
+
+def _check_images(rows: Rows) -> None:
+    """Checks that samples with images are neither cut nor joined."""
+    for name, is_wrong, advice in [
+        ("packing", rows.packing == "concat", "samples with images are never cut: use 'best_fit' or 'pad'"),
+        (
+            "truncation",
+            rows.truncation not in (None, "right", "error", "drop"),
+            "samples with images are never cut: leave it out, or use 'drop'",
+        ),
+        (
+            "boundary_targets",
+            rows.boundary_targets,
+            "nothing is trained from one sample with images to the next; leave it out",
+        ),
+    ]:
+        if is_wrong:
+            raise ArgumentError(f"{name}={getattr(rows, name)!r}: {advice}")

@@ -1,0 +1,91 @@
+"""The source of a stream, of its checked arguments: its shards are found, and its sample is planned."""
+
+from collections.abc import Mapping
+from typing import Any
+
+from gristmill._sample import plans
+from gristmill._sample.samples import ImageText, Text, check_ends
+from gristmill._shards.energon_folder import EnergonFolder, FolderRows
+from gristmill._shards.indexes import warn_of_missing_indexes
+from gristmill._shards.manifest import Manifest, patterns_of
+from gristmill._shards.pieces import count_pieces, warn_of_empty_pieces
+from gristmill._shards.rows import DroppedRows
+from gristmill._shards.sidecars import with_sidecars
+from gristmill._spec import quarantine
+from gristmill._spec.arguments import ARGUMENTS, SourceSpec, arguments_of
+from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
+from gristmill.errors import ArgumentError
+
+
+def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
+    """The source with a name, of checked arguments.
+
+    Raises:
+      GristmillError: see `PackedDataset`.
+    """
+    folder = values["shards"] if isinstance(values["shards"], EnergonFolder) else None
+    left_out = folder.left_out if folder else None
+    if left_out and values["drop"]:
+        raise ArgumentError("drop=: the folder leaves out samples of its own, and there is one list of them")
+    text_field = _text_field(values)
+    patterns = patterns_of(folder.manifest if folder else values["shards"])
+    manifest = with_sidecars(Manifest.find(patterns, dict(values["storage_options"] or ())), values["sidecars"])
+    drop = DroppedRows(values["drop"], manifest) if values["drop"] else left_out
+    quarantine.check_is_no_shard(values["quarantine_file"], patterns)
+    if count_pieces(manifest, values["split_bytes"]) > len(manifest):
+        _check_may_be_divided(values, drop)
+    warn_of_missing_indexes(manifest, values["split_bytes"])
+    warn_of_empty_pieces(manifest, values["split_bytes"], values["max_document_bytes"])
+    encoder = as_encoder(values["tokenizer"])
+    check_is_function(encoder)
+    plan = _plan(values, encoder, folder, manifest)
+    eos = values["eos"]
+    if isinstance(plan, plans.ChatPlan) or getattr(plan, "chat", None):
+        eos = False if eos is None else eos
+        check_ends({**values, "eos": eos})
+    found = {
+        "text_field": text_field,
+        "shards": manifest,
+        "drop": drop,
+        "tokenizer": encoder,
+        "sample": plan,
+        "eos": special_token_id(encoder, "eos", eos),
+        "bos": special_token_id(encoder, "bos", values["bos"]),
+    }
+    return SourceSpec(name=name, **{key: found.get(key, values[key]) for key in _ARGUMENTS})
+
+
+_ARGUMENTS = tuple(arguments_of(SourceSpec))
+
+
+def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None, manifest: Manifest) -> Any:
+    """The plan of the sample; None of a plain text."""
+    sample = values["sample"]
+    if isinstance(sample, ImageText):
+        return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
+    return None if sample is None else plans.make(sample, encoder)
+
+
+def _text_field(values: Mapping[str, Any]) -> str:
+    """The `text_field`, or that of `gm.Text(field)`, which is long for it."""
+    sample, field = values["sample"], str(values["text_field"])
+    if sample is None:
+        return field
+    default = ARGUMENTS["text_field"].default
+    own: str = sample.field if isinstance(sample, Text) else default
+    if field not in (default, own):
+        raise ArgumentError(f"text_field={field!r}: the sample names the keys of a record; leave it out")
+    return own
+
+
+def _check_may_be_divided(values: Mapping[str, Any], drop: DroppedRows | FolderRows | None) -> None:
+    """Checks that no record is known by its number in a shard: those of a piece are counted from its start."""
+    for name, is_numbered in [
+        ("sidecars", values["sidecars"] is not None),
+        ("drop", drop is not None and drop.is_numbered),
+    ]:
+        if is_numbered:
+            raise ArgumentError(
+                f"split_bytes={values['split_bytes']}: shards cannot be divided with {name}=, which knows records by "
+                f"their number in the shard; leave split_bytes= or {name}= out"
+            )
