@@ -476,7 +476,7 @@ def test_options_of_conversations_are_checked(chats, capsys):
         ([path, "--tokenizer", model, *chat, "--only", "grain"], "--only grain has no effect with --sample chat"),
         ([path, "--tokenizer", model, "--only", "renderers"], "--only renderers has no effect with text"),
         ([path, "--tokenizer", model, *chat, "--sample", "train_on=nobody"], "train_on='nobody'"),
-        ([path, "--tokenizer", model, "--sample", "poem"], "expected 'text', 'chat', 'completion' or 'image_text'"),
+        ([path, "--tokenizer", model, "--sample", "poem"], "expected 'text', 'chat', 'instruction', 'completion' or 'image_text'"),
     ]:
         assert main.run(["bench", *arguments]) == 2, arguments
         assert message in capsys.readouterr().err

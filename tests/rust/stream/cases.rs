@@ -11,7 +11,7 @@ use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
-use _core::spec::{Alignment, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows};
+use _core::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
 use _core::store::{Places, Shard};
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
@@ -119,8 +119,6 @@ pub struct Case {
     pub length: usize,
     pub packing: Packing,
     pub truncation: Truncation,
-    /// Of rows of `pad`.
-    pub alignment: Alignment,
     pub max_segments: Option<usize>,
     pub layout: Layout,
     pub boundary_targets: bool,
@@ -188,7 +186,6 @@ prop_compose! {
         length in 1usize..24,
         packing in packing(),
         truncation in truncation(),
-        alignment in prop::sample::select(vec![Alignment::Left, Alignment::Right]),
         max_segments in prop::option::weighted(0.3, 1usize..4),
         layout in prop::sample::select(vec![Layout::MaxText, Layout::Grain, Layout::Hf, Layout::Varlen]),
         shuffle in prop::option::of((any::<u64>(), 1usize..9)),
@@ -197,7 +194,7 @@ prop_compose! {
         provenance in 0usize..6,
     ) -> Case {
         let is_varlen = layout == Layout::Varlen;
-        // Its lengths do not say where a cut inside a segment is, nor that padding comes first.
+        // Its lengths do not say where a cut inside a segment is.
         let truncation = match truncation {
             Truncation::Middle if is_varlen => Truncation::Split,
             truncation => truncation,
@@ -205,7 +202,6 @@ prop_compose! {
         Case {
             engine, shards, gzip, split_bytes, lanes, single_rows, length, packing, truncation, max_segments, layout,
             boundary_targets, bos, eos, shuffle, epochs, filter, quarantine, provenance,
-            alignment: if packing == Packing::Pad && !is_varlen { alignment } else { Alignment::Left },
             rows_per_lane: if single_rows { 1 } else { rows_per_lane },
         }
     }
@@ -275,7 +271,7 @@ fn lines_of(case: &Case, records: &[Record], word: &mut u32) -> (String, Vec<(u6
 }
 
 /// Writes the shards of a case and says what is in them.
-pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
+pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
     let mut corpus = Corpus::default();
     let mut word = FIRST_WORD;
     let mut shards = Vec::new();
@@ -330,7 +326,11 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
     assert!(word < FIRST_WORD + WORDS);
     let sizes = shards.iter().map(Shard::dealt_bytes).collect();
     let lanes = 1 + case.lanes.index(shards.len());
-    let spec = StreamSpec {
+    let spec = SourceSpec {
+        name: String::new(),
+        number: 0,
+        first_piece: 0,
+        log_name: String::new(),
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
         shards,
         read: Arc::new(ReadOptions {
@@ -349,15 +349,16 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<StreamSpec>, Corpus) {
         epochs: case.epochs,
         bos: case.bos.then_some(BOS),
         eos: case.eos.then_some(EOS),
-        sequence_length: case.length,
-        packing: case.packing,
-        truncation: case.truncation,
         untrained_rows: UntrainedRows::Deliver,
-        alignment: case.alignment,
-        max_segments: case.max_segments,
-        layout: case.layout,
-        boundary_targets: case.boundary_targets,
-        rows_per_lane: case.rows_per_lane,
+        rows: RowSpec {
+            sequence_length: case.length,
+            packing: case.packing,
+            truncation: case.truncation,
+            max_segments: case.max_segments,
+            layout: case.layout,
+            boundary_targets: case.boundary_targets,
+            rows_per_lane: case.rows_per_lane,
+        },
     };
     (Arc::new(spec), corpus)
 }

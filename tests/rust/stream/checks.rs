@@ -4,7 +4,7 @@ use std::collections::HashMap;
 use std::ops::Range;
 
 use _core::lane::cursor::Totals;
-use _core::spec::{Alignment, Layout, Packing, StreamSpec, Truncation};
+use _core::spec::{Layout, Packing, RowSpec, SourceSpec, Truncation};
 use proptest::prelude::*;
 use proptest::test_runner::TestCaseResult;
 
@@ -57,11 +57,12 @@ impl Corpus {
     /// Checks all rows of a lane; `steps` holds for each step the arrays of its rows.
     pub fn check_lane(
         &self,
-        spec: &StreamSpec,
+        source: &SourceSpec,
         lane: usize,
         steps: &[Vec<Vec<i32>>],
         totals: &Totals,
     ) -> TestCaseResult {
+        let spec = &source.rows;
         let arrays = spec.layout.fields(1, 1, false, 1).len();
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
@@ -84,11 +85,11 @@ impl Corpus {
         let given: usize = lane_rows.iter().map(Vec::len).sum();
         prop_assert_eq!(totals.tokens, given as u64);
         prop_assert_eq!(totals.padding, (used * spec.sequence_length - given) as u64);
-        self.check_counts(spec, lane, &lane_rows, totals)
+        self.check_counts(source, lane, &lane_rows, totals)
     }
 
-    /// The tokens of a row, with all its padding on the side where it belongs.
-    fn row(&self, spec: &StreamSpec, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
+    /// The tokens of a row, with all its padding behind them.
+    fn row(&self, spec: &RowSpec, arrays: &[Vec<i32>]) -> Result<Vec<Token>, TestCaseError> {
         let expanded;
         let [ids, marks, positions] = match spec.layout {
             Layout::Varlen => {
@@ -97,7 +98,7 @@ impl Corpus {
             }
             _ => [0, 1, 2].map(|array| &arrays[array]),
         };
-        let range = token_range(spec, marks.iter().filter(|mark| **mark > 0).count());
+        let range = 0..marks.iter().filter(|mark| **mark > 0).count();
         prop_assert!(marks[range.clone()].iter().all(|mark| *mark > 0), "{:?}", arrays);
         for array in [ids, marks, positions] {
             prop_assert!(is_all(array, &range, 0), "{:?}", arrays);
@@ -136,7 +137,7 @@ impl Corpus {
         }
     }
 
-    fn check_segments(&self, spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
+    fn check_segments(&self, spec: &RowSpec, rows: &[Vec<Token>]) -> TestCaseResult {
         for row in rows {
             let segments: Vec<&[Token]> = row.chunk_by(|a, b| a.segment == b.segment).collect();
             let most = match spec.packing {
@@ -164,7 +165,7 @@ impl Corpus {
     }
 
     /// The entries name, one after another, the documents that hold exactly the row's tokens there.
-    fn check_provenance(&self, spec: &StreamSpec, provenance: &[i32], row: &[Token]) -> TestCaseResult {
+    fn check_provenance(&self, spec: &RowSpec, provenance: &[i32], row: &[Token]) -> TestCaseResult {
         let mut rest = row;
         let mut room = provenance.len() / 4;
         for entry in provenance.chunks(4).map(|entry| [0, 1, 2, 3].map(|number| entry[number] as usize)) {
@@ -194,14 +195,14 @@ impl Corpus {
 
     fn check_targets(
         &self,
-        spec: &StreamSpec,
+        spec: &RowSpec,
         arrays: &[Vec<i32>],
         row: &[Token],
         following: Option<Token>,
     ) -> TestCaseResult {
         let [targets, segmentation, positions] = [3, 4, 5].map(|array| &arrays[array]);
         prop_assert_eq!(positions, &arrays[2]);
-        let range = token_range(spec, row.len());
+        let range = 0..row.len();
         prop_assert!(is_all(targets, &range, 0) && is_all(segmentation, &range, 0));
         for (place, token) in row.iter().enumerate() {
             let Some((document, index)) = token.origin else { continue };
@@ -228,7 +229,7 @@ impl Corpus {
     }
 
     /// Whether a document goes on in the stream behind a token of it.
-    fn goes_on(&self, spec: &StreamSpec, (document, index): (usize, usize)) -> bool {
+    fn goes_on(&self, spec: &RowSpec, (document, index): (usize, usize)) -> bool {
         let (whole, length) = (self.documents[document].ids.len(), spec.sequence_length);
         let kept_before_cut = match spec.truncation {
             Truncation::Left => 0,
@@ -240,7 +241,7 @@ impl Corpus {
     }
 
     /// The id behind the row's last token in its document, if that goes on in a later row.
-    fn check_next_token(&self, spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+    fn check_next_token(&self, spec: &RowSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
         let next = match row.last() {
             Some(Token { origin: Some((document, index)), .. }) => {
                 self.goes_on(spec, (*document, *index)).then(|| self.documents[*document].ids[index + 1])
@@ -254,9 +255,9 @@ impl Corpus {
 
     /// A label is its token, where the token before it in the row is the one before it in its document, or where the row goes
     /// on with a document of the row before.
-    fn check_labels(&self, spec: &StreamSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
+    fn check_labels(&self, spec: &RowSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
         let labels = &arrays[3];
-        let range = token_range(spec, row.len());
+        let range = 0..row.len();
         prop_assert!(is_all(labels, &range, -100));
         for (place, token) in row.iter().enumerate() {
             let Some((document, index)) = token.origin else { continue };
@@ -282,7 +283,7 @@ impl Corpus {
     /// Everything once an epoch, or counted.
     fn check_counts(
         &self,
-        spec: &StreamSpec,
+        spec: &SourceSpec,
         lane: usize,
         rows: &[Vec<Token>],
         totals: &Totals,
@@ -310,7 +311,7 @@ impl Corpus {
         for token in rows.iter().flatten() {
             *given.entry(token.id).or_default() += 1;
         }
-        if spec.truncation == Truncation::Split {
+        if spec.rows.truncation == Truncation::Split {
             prop_assert_eq!(given, expected);
         } else {
             prop_assert!(given.iter().all(|(id, count)| *count <= expected[id]));
@@ -335,18 +336,12 @@ fn marks_and_positions(lengths: &[i32], length: usize) -> Result<[Vec<i32>; 2], 
     }))
 }
 
-/// Where in a row its tokens are, if it has `count`.
-fn token_range(spec: &StreamSpec, count: usize) -> Range<usize> {
-    let start = if spec.alignment == Alignment::Right { spec.sequence_length - count } else { 0 };
-    start..start + count
-}
-
 /// Whether an array has this value everywhere but in a range.
 fn is_all(array: &[i32], except: &Range<usize>, value: i32) -> bool {
     array.iter().enumerate().all(|(index, item)| except.contains(&index) || *item == value)
 }
 
-fn check_padding(spec: &StreamSpec, rows: &[Vec<Token>]) -> TestCaseResult {
+fn check_padding(spec: &RowSpec, rows: &[Vec<Token>]) -> TestCaseResult {
     for (index, row) in rows.iter().enumerate() {
         let is_last = index + 1 == rows.len();
         let is_closed = row.last().map(|token| token.segment as usize) == spec.max_segments;

@@ -13,7 +13,7 @@ use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{
-    Alignment, HostSpec, Layout, OnError, Packing, Shuffle, StreamSpec, Truncation, UntrainedRows,
+    HostSpec, Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows,
 };
 use _core::store::{Places, Shard};
 use tempfile::tempdir;
@@ -28,7 +28,7 @@ fn line(words: &str) -> String {
 fn pipeline(
     folder: &Path,
     shards: &[String],
-    change: impl FnOnce(&mut StreamSpec, &mut HostSpec),
+    change: impl FnOnce(&mut SourceSpec, &mut HostSpec),
 ) -> Pipeline {
     let shards: Vec<Shard> = (0..)
         .zip(shards)
@@ -45,7 +45,11 @@ fn pipeline(
         keep: None,
         max_document_bytes: 1 << 20,
     };
-    let mut spec = StreamSpec {
+    let mut spec = SourceSpec {
+        name: String::new(),
+        number: 0,
+        first_piece: 0,
+        log_name: String::new(),
         plan: Plan::new(shards.iter().map(|shard| shard.size).collect(), lanes, None),
         shards,
         read: Arc::new(read),
@@ -57,15 +61,16 @@ fn pipeline(
         epochs: Some(1),
         bos: None,
         eos: None,
-        sequence_length: 2,
-        packing: Packing::Concat,
-        truncation: Truncation::Split,
         untrained_rows: UntrainedRows::Deliver,
-        alignment: Alignment::Left,
-        max_segments: None,
-        layout: Layout::MaxText,
-        boundary_targets: false,
-        rows_per_lane: 1,
+        rows: RowSpec {
+            sequence_length: 2,
+            packing: Packing::Concat,
+            truncation: Truncation::Split,
+            max_segments: None,
+            layout: Layout::MaxText,
+            boundary_targets: false,
+            rows_per_lane: 1,
+        },
     };
     let mut host = HostSpec {
         lanes: (0..lanes).collect(),
@@ -78,7 +83,7 @@ fn pipeline(
         names_sources: false,
     };
     change(&mut spec, &mut host);
-    Pipeline::new(Arc::new(spec), host, encoder(Engine::Reference).clone())
+    Pipeline::new(spec, host, encoder(Engine::Reference).clone())
 }
 
 /// Whether there was another element, or the error.
@@ -112,7 +117,7 @@ fn a_place_inside_the_first_document_of_another_window_is_refused() {
 fn text_without_tokens_is_counted_in_windows_too() {
     let folder = tempdir().unwrap();
     let mut pipeline = pipeline(folder.path(), &[line("  ") + &line("w3")], |spec, _| {
-        spec.packing = Packing::BestFit { window: 4 };
+        spec.rows.packing = Packing::BestFit { window: 4 };
     });
     while next(&mut pipeline).unwrap() {}
     let totals = pipeline.stats(pipeline.taken()).totals;
@@ -144,6 +149,6 @@ fn rows_of_the_lanes_before_one_that_fails_are_given() {
 fn a_row_whose_last_target_is_of_a_document_that_fails_is_not_given() {
     let folder = tempdir().unwrap();
     let shards = [line("w3 w4") + &line("unknown")];
-    let mut pipeline = pipeline(folder.path(), &shards, |spec, _| spec.boundary_targets = true);
+    let mut pipeline = pipeline(folder.path(), &shards, |spec, _| spec.rows.boundary_targets = true);
     assert!(next(&mut pipeline).unwrap_err().contains("record 1"));
 }

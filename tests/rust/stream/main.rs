@@ -18,8 +18,7 @@ use std::time::Duration;
 use _core::batch::schema::Field;
 use _core::encode::Engine;
 use _core::pipeline::{Batch, Delivered, Delivery, Pipeline};
-use _core::spec::mixture::Mixture;
-use _core::spec::{HostSpec, StreamSpec};
+use _core::spec::{HostSpec, RowSpec, SourceSpec, StreamSpec};
 use proptest::prelude::*;
 use proptest::sample::Index;
 use proptest::test_runner::FileFailurePersistence;
@@ -41,7 +40,7 @@ struct Stream {
 /// Plays some lanes to the end, or for so many elements.
 fn play(
     engine: Engine,
-    spec: &Arc<StreamSpec>,
+    spec: &Arc<SourceSpec>,
     host: HostSpec,
     from: Option<Delivered>,
     elements: usize,
@@ -52,7 +51,7 @@ fn play(
 /// The same of a mixture.
 fn play_mixture(
     engine: Engine,
-    mixture: &Mixture,
+    mixture: &StreamSpec,
     host: HostSpec,
     from: Option<Delivered>,
     elements: usize,
@@ -83,7 +82,7 @@ fn play_mixture(
             Ok(Delivery::Batch(batch)) => {
                 let given = batch.row.map_or(0..lanes.len(), |lane| lane..lane + 1);
                 for own in given {
-                    let rows = lane_rows(&batch, own, mixture.rows().rows_per_lane);
+                    let rows = lane_rows(&batch, own, mixture.rows.rows_per_lane);
                     stream.lanes.get_mut(&lanes[own]).unwrap().push(rows);
                 }
             }
@@ -176,7 +175,7 @@ fn without_provenance(whole: &Stream, case: &Case) -> Stream {
     stream
 }
 
-fn padding(case: &Case, spec: &StreamSpec) -> Vec<Vec<i32>> {
+fn padding(case: &Case, spec: &RowSpec) -> Vec<Vec<i32>> {
     let fields = case.layout.fields(case.length, spec.most_segments(), false, 0);
     let value = |field: &Field| match field.name.as_str() {
         "labels" => -100,
@@ -213,7 +212,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
     }
     let bare = HostSpec { provenance: 0, ..host(all.clone(), 1, 1) };
     prop_assert_eq!(play(case.engine, &spec, bare, None, usize::MAX), without_provenance(&whole, case));
-    let padding = padding(case, &spec);
+    let padding = padding(case, &spec.rows);
     for run in runs {
         let same = play(case.engine, &spec, host(all.clone(), run.threads, run.prefetch), None, usize::MAX);
         prop_assert_eq!(&same, &whole);

@@ -7,8 +7,8 @@ use _core::lane::cursor::Cursor;
 use _core::pipeline::Delivered;
 use _core::prepare::Prepare;
 use _core::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
-use _core::spec::mixture::{Mixing, Mixture, OnExhausted, Source, Stage, Unit};
-use _core::spec::{HostSpec, StreamSpec};
+use _core::spec::mixture::{Mixing, OnExhausted, Stage, Unit};
+use _core::spec::{HostSpec, SourceSpec, StreamSpec};
 use _core::store::Shard;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -52,9 +52,9 @@ prop_compose! {
     }
 }
 
-fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
+fn mixture(mixed: &Mixed, folder: &std::path::Path) -> StreamSpec {
     let first = &mixed.cases[0];
-    let specs: Vec<StreamSpec> = (0..mixed.cases.len())
+    let specs: Vec<SourceSpec> = (0..mixed.cases.len())
         .map(|number| {
             let case = Case {
                 engine: first.engine,
@@ -63,7 +63,6 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
                 length: first.length,
                 packing: first.packing,
                 truncation: first.truncation,
-                alignment: first.alignment,
                 max_segments: first.max_segments,
                 layout: first.layout,
                 boundary_targets: first.boundary_targets,
@@ -85,17 +84,13 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
             let fill = FillInTheMiddle::new(seed.unwrap_or(0), 0.7, 0.5, SENTINELS);
             spec.prepare = Prepare::FillInTheMiddle(fill);
         }
-        let source = Source {
-            name: format!("s{number}"),
-            number: number as i32,
-            first_piece,
-            log_name: String::new(),
-            stream: Arc::new(spec),
-        };
-        first_piece += source.stream.shards.len() as u32;
-        source
+        spec.name = format!("s{number}");
+        spec.number = number as i32;
+        spec.first_piece = first_piece;
+        first_piece += spec.shards.len() as u32;
+        Arc::new(spec)
     });
-    let sources: Vec<Source> = sources.collect();
+    let sources: Vec<Arc<SourceSpec>> = sources.collect();
     let mut step = 0;
     let stages = mixed.stages.iter().map(|(steps, weights)| {
         let mut weights = weights[..sources.len()].to_vec();
@@ -112,14 +107,14 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> Mixture {
         row_units: if mixed.unit == Unit::Tokens { first.length as u64 } else { 1 },
         on_exhausted: mixed.on_exhausted,
     };
-    Mixture { sources, mixing: Some(mixing) }
+    StreamSpec { rows: sources[0].rows, sources, mixing: Some(mixing) }
 }
 
 fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
     let folder = tempfile::tempdir().unwrap();
     let mixture = mixture(mixed, folder.path());
     let case = &mixed.cases[0];
-    let (lanes, sources) = (mixture.rows().plan.lanes(), mixture.sources.len());
+    let (lanes, sources) = (mixture.sources[0].plan.lanes(), mixture.sources.len());
     let all: Vec<usize> = (0..lanes).collect();
     let host = |lanes: Vec<usize>, threads, prefetch| HostSpec {
         lanes,
@@ -135,7 +130,7 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
         play_mixture(case.engine, &mixture, host, from.cloned(), elements)
     };
     let whole = play(host(all.clone(), 1, 1), None, STEPS);
-    let padding = padding(case, mixture.rows());
+    let padding = padding(case, &mixture.rows);
     for run in runs {
         let (threads, prefetch) = (run.threads, run.prefetch);
         prop_assert_eq!(&play(host(all.clone(), threads, prefetch), None, STEPS), &whole);
