@@ -14,6 +14,7 @@ use super::*;
 use crate::batch::buffers::Pool;
 use crate::batch::ring::{Consumer, LaneWriter, ring};
 use crate::batch::schema::BatchSchema;
+use crate::pack::Pause;
 use crate::sync::Arc;
 
 struct Workers {
