@@ -116,7 +116,7 @@ def corpus(root, rng):
         found, *more = join(base, documents, beside, missing, dropped)
         texts += found
         counts = [a + b for a, b in zip(counts, more, strict=True)]
-    (root / "list.txt").write_text("".join(f"{name}\n" for name in ["2023/00.json.gz/1000", *listed]))
+    (root / "list.txt").write_text("".join(f"{name}\n" for name in ["2023/99.json.gz/1000", *listed]))
     return (texts, *counts), {
         "shards": str(root / "documents" / "2023" / "*.json.gz"),
         "keep": "signals.score > 0 and number % 7 != 0",
