@@ -174,6 +174,10 @@ impl BlockEncoder {
     fn judge(&self, document: Document, mask: &[bool]) -> Encoded {
         let SourceSpec { rows: RowSpec { sequence_length, .. }, untrained_rows, ref prepare, .. } =
             *self.spec;
+        let found = |mask: &[bool]| match mask.contains(&true) {
+            true => "only ones without a token before them in their row",
+            false => "none",
+        };
         let mut untrained = None;
         let mut is_untrained = untrained_rows != UntrainedRows::Deliver || !mask.contains(&true);
         for (part, is_trained) in trained::parts(&self.spec, &document, mask) {
@@ -190,11 +194,7 @@ impl BlockEncoder {
             } else {
                 String::new()
             };
-            let found = if mask.contains(&true) {
-                "only ones without a token before them in their row"
-            } else {
-                "none"
-            };
+            let found = found(mask);
             let reason = format!(
                 "expected a token to train on, found {found} among the {tokens} tokens{left}; {}",
                 advice(prepare)
@@ -203,10 +203,11 @@ impl BlockEncoder {
         }
         match untrained {
             Some(part) if untrained_rows == UntrainedRows::Error => {
+                let found = found(&mask[part.clone()]);
                 let Range { start, end } = part;
                 let reason = format!(
                     "expected a token to train on in each of the parts of sequence_length={sequence_length} tokens that this document of \
-                     {tokens} is cut into, found none among the tokens {start} to {}; raise sequence_length=, cut long documents \
+                     {tokens} is cut into, found {found} among the tokens {start} to {}; raise sequence_length=, cut long documents \
                      with truncation=\"right\" or \"left\", or set on_untrained=\"drop\" to leave out rows that train nothing",
                     end - 1
                 );

@@ -385,3 +385,15 @@ def test_inspected_conversation_is_whole(tmp_path, folder, capsys, on_untrained)
     row += ["--sample", "on_untrained=drop", "--set", "sequence_length=64"]
     (segment,) = json.loads(printed(capsys, *row))["segments"]
     assert segment["document"]["text"].count("us er") == 10_000
+
+
+def test_part_whose_only_trained_token_opens_its_row_is_not_said_to_have_none(tmp_path, folder):
+    """The EOS token of a document that is one token longer than a row is trained on, and no token predicts it."""
+    path = write(tmp_path / "a.jsonl", [{"prompt": "ant", "completion": "1" * 40}])
+    sample = gm.Completion("prompt", "completion")
+    whole = next(iter(gm.PackedDataset(path, tokenizer=folder, sample=sample, sequence_length=128, packing="best_fit")))
+    tokens = int((whole["inputs_segmentation"] > 0).sum())
+    made = gm.PackedDataset(path, tokenizer=folder, sample=sample, sequence_length=tokens - 1, packing="best_fit")
+    reason = rf"found only ones without a token before them in their row among the tokens {tokens - 1} to {tokens - 1};"
+    with pytest.raises(gm.ShardError, match=reason):
+        next(iter(made))
