@@ -1,5 +1,6 @@
 """`gristmill inspect`: a command for each thing that is shown."""
 
+import difflib
 from collections.abc import Callable
 from pathlib import Path
 from typing import Any
@@ -38,8 +39,16 @@ class _Inspect(click.Group):
     def parse_args(self, ctx: click.Context, args: list[str]) -> list[str]:
         """Puts the name of the command first."""
         if not args or args[0] not in [*self.commands, *ctx.help_option_names]:
+            _refuse_misspelled(args, list(self.commands))
             args = [_command_of(args), *args]
         return super().parse_args(ctx, args)
+
+
+def _refuse_misspelled(args: list[str], commands: list[str]) -> None:
+    """A first word like a command's name, with another word behind it, is no path."""
+    nearest = difflib.get_close_matches(args[0], commands, n=1) if args else []
+    if nearest and len(args) > 1 and not args[1].startswith("-") and not Path(args[0]).exists():
+        raise click.UsageError(f"no command {args[0]!r}; did you mean {nearest[0]!r}?")
 
 
 def _command_of(args: list[str]) -> str:

@@ -748,6 +748,15 @@ def test_options_of_releases_before_choose_the_same_commands(tmp_path, capsys, s
         assert run_json(capsys, "inspect", *options, *old) == run_json(capsys, "inspect", name, *options)
 
 
+def test_misspelled_command_is_not_taken_for_a_path(tmp_path, capsys, monkeypatch):
+    monkeypatch.chdir(tmp_path)
+    Path("chats.jsonl").write_text(json.dumps({"text": "ant"}) + "\n")
+    code, message = checked(capsys, "inspect", "chat", "chats.jsonl", "--tokenizer", "model")
+    assert (code, "no command 'chat'; did you mean 'chats'?" in message) == (2, True)
+    Path("chat").write_text(Path("chats.jsonl").read_text())
+    assert run_json(capsys, "inspect", "chat", "--records", "1")["kind"] == "shard"
+
+
 @pytest.mark.parametrize("key", ["prompt", "question"])
 def test_inspect_prompt_shows_plain_strings(tmp_path, capsys, key):
     folder = write_chatml(tmp_path / "model")
