@@ -174,9 +174,8 @@ impl BlockEncoder {
     fn judge(&self, document: Document, mask: &[bool]) -> Encoded {
         let SourceSpec { rows: RowSpec { sequence_length, .. }, untrained_rows, ref prepare, .. } =
             *self.spec;
-        let found = |mask: &[bool]| match mask.contains(&true) {
-            true => "only ones without a token before them in their row",
-            false => "none",
+        let found = |mask: &[bool]| {
+            if mask.contains(&true) { "only ones without a token before them in their row" } else { "none" }
         };
         let mut untrained = None;
         let mut is_untrained = untrained_rows != UntrainedRows::Deliver || !mask.contains(&true);
