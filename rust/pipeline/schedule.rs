@@ -15,7 +15,7 @@ use std::collections::VecDeque;
 
 use crate::lane::admission::LARGEST_WINDOW_BYTES;
 use crate::lane::block::SampleBlock;
-use crate::lane::reader::largest_block_bytes;
+use crate::lane::reader::{LARGEST_BLOCK_BYTES, largest_block_bytes};
 use crate::pack::Pause;
 use crate::pack::pixels::PixelTask;
 use crate::pack::queue::Supply;
@@ -131,6 +131,10 @@ struct Ahead {
     block: Option<SampleBlock>,
 }
 
+/// Blocks of the largest size that a window has. Blocks of records that are all left out hold no tokens, and of rows that
+/// were not read no bytes.
+const MOST_GATHERED: usize = LARGEST_WINDOW_BYTES / LARGEST_BLOCK_BYTES;
+
 /// How urgent work of a step is; of reading, with the blocks that were read ahead.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, PartialOrd, Ord)]
 enum Urgency {
@@ -234,7 +238,9 @@ impl Schedule {
             let held = feed.supply.left + feed.supply.gathered + feed.tokens_ahead(&self.paces[source]);
             let blocks = feed.blocks.len();
             let may_read_ahead = blocks < self.read_ahead && feed.bytes < self.read_ahead_bytes;
-            let may_gather = held < feed.window && feed.bytes < LARGEST_WINDOW_BYTES;
+            let may_gather = held < feed.window
+                && feed.bytes < LARGEST_WINDOW_BYTES
+                && blocks < MOST_GATHERED + self.read_ahead;
             if !feed.can_read() || !(may_read_ahead || may_gather) {
                 return None;
             }
@@ -360,7 +366,6 @@ impl FeedWork {
 #[cfg(test)]
 mod tests {
     use super::*;
-    use crate::lane::reader::LARGEST_BLOCK_BYTES;
 
     fn feed(lane: usize) -> Feed {
         Feed { lane, source: 0 }
@@ -419,6 +424,25 @@ mod tests {
         assert_eq!([0, 1, LARGEST_BLOCK_BYTES].map(blocks_of), [5; 3]);
         assert_eq!(blocks_of(2 * LARGEST_BLOCK_BYTES), 3);
         assert_eq!(blocks_of(100 * LARGEST_BLOCK_BYTES), 1);
+    }
+
+    #[test]
+    fn blocks_without_tokens_and_bytes_are_not_gathered_without_end() {
+        let mut schedule = Schedule::new([0].into_iter(), 1, 4, 2);
+        assert!(matches!(schedule.take(), Some(Job::ReadAndEncode { .. })));
+        let number = schedule.block_read(feed(0), 9, false);
+        schedule.block_encoded(feed(0), number, SampleBlock::default());
+        while let Some(job) = schedule.take() {
+            if matches!(job, Job::Pack { .. }) {
+                let supplies = vec![Supply { window: 100, left: 50, gathered: 0 }];
+                schedule
+                    .lane_packed(0, Packed { pause: Pause::NoRoom, step: 4, pixels: Vec::new(), supplies });
+            } else {
+                let number = schedule.block_read(feed(0), 0, false);
+                schedule.block_encoded(feed(0), number, SampleBlock::default());
+            }
+        }
+        assert_eq!(schedule.lanes[0].feeds[0].blocks.len(), MOST_GATHERED + schedule.read_ahead);
     }
 
     #[test]
