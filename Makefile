@@ -58,8 +58,9 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(CLIPPY_LIB) --features python,images,remote -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	$(call say,Python: imports and formatting and lints and types and the core's stub)
+	$(call say,Python: imports and plain words and formatting and lints and types and the core's stub)
 	$(BIN)/python tests/support/layers.py
+	$(BIN)/python tests/support/plain_words.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .
 	$(BIN)/mypy
@@ -346,12 +347,12 @@ $(VENV)/.built: $(BIN)/maturin $(CORE)
 	$(MATURIN) develop --release --locked
 	@touch $@
 
-# What a wheel is built and checked with; the package need not be there.
+# The tools that a wheel is built and checked with; the package need not be there.
 $(VENV)/.ready-wheel-tools: $(BIN)/maturin
 	$(BIN)/python -m pip install "auditwheel>=6,<7" "twine>=6,<8" "ziglang>=0.13,<0.18"
 	@touch $@
 
-# What one of the package's extras asks for. An extra may name another one, so the package must be there already.
+# The requirements of one of the package's extras. An extra may name another one, so the package must be there already.
 $(VENV)/.ready-%: pyproject.toml | $(VENV)/.built
 	$(call say,What \"$*\" needs beside the package)
 	$(BIN)/python -m pip install "gristmill[$*]"

@@ -212,7 +212,7 @@ CONTENDERS = {"gristmill": gristmill, "Pillow": pillow, "torchvision": torchvisi
 
 
 def by_pillow(data: bytes) -> Any:
-    """What SigLIP's processor does with Pillow, up to the normalization."""
+    """The steps of SigLIP's processor with Pillow, up to the normalization."""
     import numpy as np
     from PIL import Image
 

@@ -104,7 +104,7 @@ def by_pillow(data: bytes) -> npt.NDArray[np.uint8]:
 
 
 def preparations(model: gm.ImageModel, name: str, dtype: Any) -> tuple[Work, Work]:
-    """What a model makes of an image, by gristmill and by Pillow with NumPy."""
+    """The array that a model makes of an image, by gristmill and by Pillow with NumPy."""
 
     def resized(image: Image.Image) -> npt.NDArray[np.uint8]:
         if name == "clip":

@@ -141,7 +141,7 @@ def report(arguments: argparse.Namespace, sizes: dict[str, float], figures: dict
     print(f"| bytes a token | {first:.2f} | {second:.2f} | {second / first:.3f} |")
     for name, values in figures["maxtext"].items():
         others = figures["varlen"][name]
-        # Of few batches all may have been packed ahead, in no time.
+        # If there are few batches, all may have been packed ahead, in no time.
         ratio = statistics.median(other / max(value, 1e-9) for value, other in zip(values, others, strict=True))
         print(f"| {name} | {statistics.median(values):.3g} | {statistics.median(others):.3g} | {ratio:.3f} |")
 

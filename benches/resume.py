@@ -89,7 +89,7 @@ def bytes_before(state: dict) -> list[int]:
     return [states.cursor_numbers(cursor)["byte"] for cursor in state["lanes"].values()]
 
 
-# What is measured, each in a process of its own.
+# The times that are measured, each in a process of its own.
 
 
 class Clock:
@@ -108,7 +108,7 @@ class Clock:
 
 @dataclass
 class Case:
-    """What a measure is taken of."""
+    """The stream that a measure is taken of."""
 
     paths: list[Path]
     dataset: gm.PackedDataset

@@ -1,4 +1,4 @@
-"""What larger machines and many hosts need, modelled from measured costs: `python benches/scaling.py bench.json`.
+"""The needs of larger machines and many hosts, modelled from measured costs: `python benches/scaling.py bench.json`.
 
 bench.json comes from `gristmill bench --threads 1 --threads 2 ... --latency --output FOLDER`. The model is in
 docs/scaling.md. Costs are of processor time, so that they hold on a machine where other programs run, too.
@@ -25,7 +25,7 @@ PASSES_OVER_TEXT, PASSES_OVER_ROWS = 5, 2
 
 @dataclass(frozen=True)
 class Costs:
-    """What was measured on one thread.
+    """The costs that were measured on one thread.
 
     Attributes:
       read: processor seconds a token, likewise `encode` and `pack`.
@@ -52,7 +52,7 @@ class Costs:
 
     @classmethod
     def of(cls, bench: Mapping[str, Any]) -> "Costs":
-        """Those that a benchmark measured."""
+        """The costs that a benchmark measured."""
         runs = {entry["threads"]: entry["summary"]["gristmill"] for entry in bench["by_threads"]}
         if 1 not in runs or "latency" not in bench:
             raise SystemExit("the model needs `gristmill bench --threads 1 --latency` (and further --threads to check)")
@@ -73,7 +73,7 @@ class Costs:
 
 @dataclass(frozen=True)
 class Machine:
-    """What is assumed of a machine: memory bandwidth and storage in bytes a second, seconds that a lock is held."""
+    """The assumptions about a machine: memory bandwidth and storage in bytes a second, seconds that a lock is held."""
 
     memory: float
     storage: float
@@ -178,7 +178,7 @@ def one_host(costs: Costs, machine: Machine, lanes: int) -> str:
 
 
 def many_hosts(costs: Costs, demand: float) -> str:
-    """What a run needs by number of hosts."""
+    """The needs of a run by number of hosts."""
     rows = [["hosts", "M tokens/s", "cores a host", "lanes a host", "lanes", "files open", "GB/s stored", "TB a day"]]
     lanes = power_of_two(demand * max(costs.read, costs.pack))
     for hosts in (64, 128, 256, 512, 1024):

@@ -70,7 +70,7 @@ def played(folder: Path, counts: np.ndarray, lanes: int, **arguments: int) -> np
 
 
 def measured(name: str, lanes: int, counts: np.ndarray, order: np.ndarray, plain: np.ndarray) -> Mixing:
-    """What an order has done to the documents; `plain` is that without a seed."""
+    """The effect of an order on the documents; `plain` is the order without a seed."""
     position, position_before = np.empty_like(order), np.empty_like(order)
     position[order] = position_before[plain] = np.arange(order.size)
     shard = np.repeat(np.arange(counts.size), counts)

@@ -1,4 +1,4 @@
-"""What a process takes, measured as a user would: a long endless stream, and hostile shards.
+"""The memory of a process, measured as a user would: a long endless stream, and hostile shards.
 
     python benches/soak.py stream --minutes 5 --svg docs/soak.svg
     python benches/soak.py hostile --folder /somewhere/with/4GB
@@ -44,7 +44,7 @@ def main() -> int:
     images = commands.add_parser("images")
     images.add_argument("--folder", type=Path, default=Path(tempfile.gettempdir()))
     images.add_argument("--steps", type=int, default=400)
-    read = commands.add_parser("read")  # what `hostile` starts for each kind
+    read = commands.add_parser("read")  # the command that `hostile` starts for each kind
     read.add_argument("shards")
     read.add_argument("tokenizer")
     read.add_argument("arguments", type=json.loads)

@@ -1,4 +1,4 @@
-"""What one thread's time goes into, and how much of that is for pieces of text that are new.
+"""The stages that one thread's time goes into, and how much of that is for pieces of text that are new.
 
     python benches/stages.py 'shards/*.json.gz' tokenizer.json --text-field raw_content
 

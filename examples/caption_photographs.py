@@ -27,7 +27,7 @@ import gristmill as gm
 LENGTH, WIDTH, HEADS, LAYERS = 256, 64, 4, 2
 # Photographs of 32 x 32 pixels in 4 x 4 patches, each a token.
 SIDE, PATCH, PATCHES, MAX_IMAGES = 32, 8, 16, 4
-# What scikit-image says of its photographs.
+# The captions that scikit-image has for its photographs.
 CAPTIONS = {
     "astronaut": "The astronaut Eileen Collins.",
     "camera": "A man with a camera on a tripod.",

@@ -1,4 +1,4 @@
-"""What reads a folder that Megatron-Energon has prepared, or a metadataset of such folders, with gristmill.
+"""Reads a folder that Megatron-Energon has prepared, or a metadataset of such folders, with gristmill.
 
     python examples/from_energon.py FOLDER_OR_YAML --tokenizer TOKENIZER --model qwen3-vl
 

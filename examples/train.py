@@ -159,7 +159,7 @@ def loss_of(params: Params, batch: Batch, heads: int) -> jax.Array:
 
 
 def logits_of(params: Params, batch: Batch, heads: int) -> jax.Array:
-    """What the model makes of `inputs`: `[rows, length, vocabulary]`."""
+    """The logits of `inputs`: `[rows, length, vocabulary]`."""
     segments = batch["inputs_segmentation"]
     length = segments.shape[1]
     causal = jnp.tril(jnp.ones((length, length), bool))

@@ -52,7 +52,7 @@ def main() -> None:
     iterator = iter(batches[jax.process_index() :: jax.process_count()].to_iter_dataset())
 
     optimizer = optax.adamw(1e-3)
-    vocabulary = 1 + max(int(row["inputs"].max()) for row in rows)  # of a tokenizer: encoder.largest_id + 1
+    vocabulary = 1 + max(int(row["inputs"].max()) for row in rows)  # with a tokenizer: encoder.largest_id + 1
     init = functools.partial(init_state, arguments=arguments, vocabulary=vocabulary, optimizer=optimizer)
     state = jax.jit(init, out_shardings=NamedSharding(mesh, PartitionSpec()))(jax.random.key(0))
     step_function = jax.jit(functools.partial(train_step, heads=arguments.heads, optimizer=optimizer), donate_argnums=0)

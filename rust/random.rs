@@ -9,7 +9,7 @@
 pub enum Purpose {
     /// The order of shards in an epoch.
     Shards = 1,
-    /// Which lane gets which share of the shards.
+    /// The division of the shards among lanes.
     Lanes = 2,
     /// The order of documents in a window.
     Window = 3,

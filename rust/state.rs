@@ -4,7 +4,7 @@
 //! shard=1 record=2 byte=85 offset=43 records=2 documents=2 tokens=64 text_bytes=30
 //! ```
 //!
-//! Of a mixture, a lane has one for each source that it has read, under its name:
+//! In a mixture, a lane has one for each source that it has read, under its name:
 //!
 //! ```text
 //! code: shard=1 record=2 tokens=64; web: record=7 tokens=128

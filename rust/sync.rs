@@ -50,7 +50,7 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// What lets another worker work in the place of this thread.
+/// Lets another worker work in the place of this thread.
 #[cfg(feature = "remote")]
 pub trait Waiting {
     /// This thread waits.

@@ -7,8 +7,8 @@ object with the keys of `measure`; any program that prints the same can take par
 and the engine is imported: the peers' environments hold nothing else.
 
 Each engine gets its fastest public call, and texts as UTF-8 if it takes that, unless strings are asked for: of one that
-is not ASCII CPython makes UTF-8 first, when it is encoded for the first time. What turns its result into numbers that
-can be compared is not measured.
+is not ASCII CPython makes UTF-8 first, when it is encoded for the first time. The step that turns its result into
+numbers that can be compared is not measured.
 """
 
 import json

@@ -1,4 +1,4 @@
-"""What is encoded and with which tokenizers, as files that every engine can read."""
+"""The texts that are encoded, and the tokenizers, as files that every engine can read."""
 
 import gzip
 import json

@@ -10,7 +10,7 @@ use gristmill_system::memory::{CacheLine, CacheLines, LARGE_PAGE};
 use super::schema::{BatchSchema, Element};
 use crate::error::{Error, Result};
 
-/// One batch's memory, zeroed at first. It holds whatever was last written: every row that is handed out has been
+/// One batch's memory, zeroed at first. It holds whatever was last written: every row that is delivered has been
 /// written in full.
 ///
 /// It is held by raw pointer because many lanes write it at once, each its own rows: see `ring`.

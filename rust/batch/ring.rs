@@ -10,11 +10,11 @@
 //!   consumer ──>│ [0 1 2 3] [0 1 _ 3] [_ 1 _ _] [_ _ _ _] │  lanes wait here
 //! ```
 //!
-//! Which thread may access what, and why that is sound:
+//! The threads that may access each part, and why that is sound:
 //!
 //! - A lane writes step `t` only while `t < taken + slots`, which it reads with Acquire; the
 //!   consumer stores `taken` with Release after it has put the fresh buffer in. So a lane sees the
-//!   fresh buffer, and never one that the consumer has handed out.
+//!   fresh buffer, and never one that the consumer has delivered.
 //! - Lanes write disjoint rows and disjoint reports, each through its only [`LaneWriter`].
 //! - A lane's last access to a slot is its decrement of `missing`, with Release. The consumer reads zero with Acquire,
 //!   so it sees all rows and reports, and no lane returns to the slot before `taken` advances.
@@ -123,7 +123,7 @@ pub struct LaneWriter<R> {
     step: u64,
     /// Steps below this one may be written; refreshed from `taken` only when it is reached.
     open_until: u64,
-    /// What parts of the current step's rows were lent with, until they are returned.
+    /// The lease of the lent parts of the current step's rows, until they are returned.
     lent: Option<Arc<Lease<R>>>,
 }
 
@@ -297,7 +297,7 @@ impl RowMut<'_> {
 pub struct FieldMut<'a> {
     field: &'a Field,
     first: *mut u8,
-    /// While this exists, the fields of the row are not handed out again.
+    /// While this exists, the fields of the row are not lent again.
     row: PhantomData<&'a mut ()>,
 }
 

@@ -98,7 +98,7 @@ macro_rules! with_element_type {
 }
 pub(crate) use with_element_type;
 
-/// What the elements of a field's row mean.
+/// The meaning of the elements of a field's row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Content {
     /// The id of each token.
@@ -198,7 +198,7 @@ pub struct Field {
     pub dtype: DType,
     /// The shape of one row.
     pub row_shape: Vec<usize>,
-    /// What the elements mean.
+    /// The meaning of the elements.
     pub content: Content,
     /// The value of elements that hold nothing.
     pub padding: i32,

@@ -20,7 +20,7 @@ pub(super) struct GzipBlocks {
     bits: u8,
     inflated: u64,
     place: Place,
-    /// Of what was inflated of the member.
+    /// The checksum of the bytes of the member that were inflated.
     crc: u32,
 }
 

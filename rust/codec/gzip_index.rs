@@ -43,7 +43,7 @@ pub(super) struct Checkpoint {
     pub(super) lines: u64,
     pub(super) before: Option<u8>,
     pub(super) place: Place,
-    /// Of the text of the member up to here.
+    /// The checksum of the member's text up to here.
     pub(super) crc: u32,
     /// Whether the next block is not the first one of a member.
     pub(super) is_in_member: bool,
@@ -256,7 +256,7 @@ mod tests {
             .collect()
     }
 
-    /// What is before a piece, its inflated bytes, and the error that ends it.
+    /// The bytes before a piece, its inflated bytes, and the error that ends it.
     fn piece(
         file: &[u8],
         bytes: Range<u64>,

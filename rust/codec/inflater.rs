@@ -24,7 +24,7 @@ pub(super) struct Inflater {
 // SAFETY: the stream's pointers are to memory that it alone owns, but for input and output, which are set in each call.
 unsafe impl Send for Inflater {}
 
-/// What a call did.
+/// The outcome of a call.
 pub(super) struct Inflated {
     pub(super) read: usize,
     pub(super) written: usize,

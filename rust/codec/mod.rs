@@ -212,7 +212,7 @@ impl From<String> for Damage {
 
 /// The message of a failure of the store.
 pub(crate) fn read_failed(error: &io::Error) -> String {
-    // That kind is the one of objects in stores, whose failures say what to do.
+    // Objects in stores fail with this kind, and their messages say what to do.
     let advice = match error.kind() {
         io::ErrorKind::ConnectionAborted => "",
         _ => "; check the disk, and that no program writes to the file",

@@ -39,7 +39,7 @@ pub(super) struct Zstd {
     inflated: u64,
 }
 
-/// What comes next in the file.
+/// The part of the file that comes next.
 #[derive(Default, Clone, Copy, PartialEq, Eq)]
 enum Part {
     #[default]
@@ -257,7 +257,7 @@ impl Zstd {
         Ok(self.after_content(left, kind == 0, header & 1 == 1))
     }
 
-    /// What follows when `left` bytes of a block's content are left.
+    /// The part that follows when `left` bytes of a block's content are left.
     fn after_content(&self, left: usize, is_raw: bool, is_last: bool) -> Part {
         match (left, is_last) {
             (1.., _) => Part::Content { left, is_raw, is_last },

@@ -1,4 +1,4 @@
-//! What the formats with columns share: bounds, the text of a row, and messages.
+//! Shared by the formats with columns: bounds, the text of a row, and messages.
 
 use std::collections::HashSet;
 

@@ -1,6 +1,6 @@
 //! Values of a row that JSON lacks: bytes, dates, times, decimals and NaN, as Python is to have them.
 //!
-//! Templates and filters read a row as JSON, where these are strings, numbers and null. Of a row that is kept for Python
+//! Templates and filters read a row as JSON, where these are strings, numbers and null. If a row is kept for Python,
 //! the reader also notes what they are, and [`Exact::write`] puts that in their place, for `gristmill._prompts.exact`.
 
 use std::io::Write;

@@ -1,4 +1,4 @@
-//! What is read of shards, and which limits there are.
+//! The parts of shards that are read, and the limits that hold.
 
 use std::sync::Arc;
 

@@ -30,7 +30,7 @@ pub struct ImageParts {
     /// Whether the user named them. Each group then has one of them; else these are all that images have, and a group may
     /// be without an image, under any other extension, too.
     pub are_named: bool,
-    /// What finds their sizes.
+    /// The function that finds their sizes.
     pub size: SizeOf,
     /// The format by the first bytes.
     pub kind: KindOf,
@@ -66,7 +66,7 @@ impl ImageParts {
 pub(super) enum Columns {
     /// The string under this key or in this column.
     Text(String),
-    /// Those with these names.
+    /// The columns with these names.
     Named(Vec<String>),
     /// All of them.
     All,

@@ -12,7 +12,7 @@ use crate::store::Shard;
 pub struct SidecarReader {
     path: Arc<str>,
     reader: RecordReader,
-    /// What was read ahead of the shard: a record's bytes, or why it cannot be read.
+    /// The record that was read ahead of the shard: its bytes, or why it cannot be read.
     ahead: Option<(Position, Result<Vec<u8>, ReadError>)>,
 }
 

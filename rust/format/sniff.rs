@@ -33,7 +33,7 @@ const NAMED: [(&str, &str, &str); 6] = [
     (".tgz", "gzip data", "1f 8b"),
 ];
 
-/// The names of tars. What is in compressed files is known by their names alone.
+/// The names of tars. The contents of compressed files are known by their names alone.
 const TARS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd", ".tzst"];
 
 /// Enough of a file to recognise it.

@@ -1,6 +1,6 @@
-//! Values of columns as JSON: what Python's `json.dumps` makes of the rows that pyarrow's `to_pylist` returns. Of what
-//! JSON cannot say, times are strings as their `isoformat()`, decimals are numbers, and bytes are read as UTF-8; they have
-//! [marks](super::marks).
+//! Values of columns as JSON: what Python's `json.dumps` makes of the rows that pyarrow's `to_pylist` returns. Some
+//! types are not in JSON: times are strings as their `isoformat()`, decimals are numbers, and bytes are read as UTF-8;
+//! they have [marks](super::marks).
 
 use std::borrow::Cow;
 use std::io::Write;

@@ -29,7 +29,7 @@ pub struct ImageFile {
     pub height: u32,
 }
 
-/// What a model makes of an image, as its size says.
+/// The size, tokens and pixels that a model gives an image, by the image's size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Plan {
     /// Tokens of the text that the image takes.
@@ -57,7 +57,7 @@ impl Plan {
 pub struct Image {
     /// The index of its first token in its document.
     pub token: u32,
-    /// What the model makes of it.
+    /// The plan that the model makes of it.
     pub plan: Plan,
     /// Where it lies.
     pub file: ImageFile,
@@ -65,7 +65,7 @@ pub struct Image {
 
 /// The rules of a model.
 pub trait ImageModel: Send + Sync + fmt::Debug {
-    /// What becomes of an image of this size. The error says what was expected and found.
+    /// The plan for an image of this size. The error says what was expected and found.
     fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
 
     /// Decodes an image file and writes its pixels.
@@ -82,7 +82,7 @@ pub enum Fault {
 }
 
 impl Fault {
-    /// What is wrong.
+    /// The reason of the fault.
     pub fn into_reason(self) -> String {
         match self {
             Self::Damaged(reason) | Self::Failed(reason) => reason,
@@ -112,12 +112,12 @@ impl Pixels<'_> {
 /// Memory that is used again for each image.
 #[derive(Debug, Default)]
 pub struct Scratch {
-    /// Of the models of `gristmill_images`.
+    /// Memory of the models of `gristmill_images`.
     #[cfg(feature = "images")]
     pub resize: gristmill_images::Scratch,
 }
 
-/// What rows hold of images.
+/// The arrays that rows hold of images.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageRows {
     /// The most images of a row.

@@ -26,8 +26,8 @@ pub fn any_size(header: &[u8]) -> Result<(u32, u32), String> {
     Ok(size(header).unwrap_or_default())
 }
 
-/// What rows of `sequence_length` tokens hold of a model's images. Without `max_patches` a row has as many as its tokens
-/// can stand for.
+/// The shape of the pixels that rows of `sequence_length` tokens hold for a model's images. Without `max_patches` a row
+/// has as many as its tokens can stand for.
 pub fn pixel_shape(model: &ImageModel, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
     match model.settings().shape {
         Shape::Fixed { size, .. } => PixelShape::Fixed(vec![size.height as usize, size.width as usize, 3]),

@@ -37,10 +37,10 @@ pub struct Admission {
     filtered: u64,
     window: Fill,
     errors: ErrorBudget,
-    /// Those since the last document.
+    /// Records left out since the last document.
     left_out: LeftOut,
     file: Option<Arc<QuarantineFile>>,
-    /// Those that were added and not yet passed on.
+    /// Samples that were added and not yet passed on.
     samples: Option<Samples>,
 }
 

@@ -1,4 +1,4 @@
-//! Which lane reads which shards, in which order.
+//! The shards of each lane, in the order in which it reads them.
 
 use std::cmp::Reverse;
 use std::collections::BinaryHeap;

@@ -171,9 +171,9 @@ pub struct Document {
 /// How many records are left out of the stream.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub struct LeftOut {
-    /// Those that cannot be used.
+    /// Records and shards that cannot be used.
     pub quarantined: QuarantineCounts,
-    /// Those that are left out because it was asked for.
+    /// Records that are left out because it was asked for.
     pub filtered: u64,
 }
 

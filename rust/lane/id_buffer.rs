@@ -22,7 +22,7 @@ pub struct IdPool {
 #[derive(Debug, Default)]
 pub struct IdBuffer {
     ids: Vec<u32>,
-    /// Of samples with a mask: for each id whether it is trained on. Else empty.
+    /// Whether each id is trained on, if samples have a mask. Else empty.
     pub trained: Vec<bool>,
     /// The images of all samples, in order.
     pub images: Vec<Image>,

@@ -10,7 +10,7 @@ use crate::spec::rows::Rows;
 use crate::spec::sidecars::Sidecars;
 use crate::store::Shard;
 
-/// What is read of the shards of a manifest.
+/// The parts of a manifest's shards that are read.
 #[derive(Debug, Clone, Copy)]
 pub struct Wanted<'a> {
     /// The wanted columns of records.
@@ -25,7 +25,7 @@ pub struct Wanted<'a> {
 /// shard has none.
 pub type Beside = Vec<Option<(Position, usize)>>;
 
-/// What was read.
+/// The outcome of a read.
 #[derive(Debug, Clone, Copy)]
 pub enum Read {
     /// A record.
@@ -137,7 +137,7 @@ impl JoinedShard {
         Ok(read)
     }
 
-    /// What the values of the record that was read last are that JSON lacks, see [`RecordReader::take_exact`].
+    /// The values that JSON lacks in the record that was read last, see [`RecordReader::take_exact`].
     pub fn take_exact(&mut self) -> Option<Box<Exact>> {
         self.reader.take_exact()
     }

@@ -26,7 +26,7 @@ pub fn largest_block_bytes(sources: usize) -> usize {
     if sources == 1 { LARGEST_BLOCK_BYTES } else { LARGEST_BLOCK_BYTES / 2 }
 }
 
-/// Reads a lane's records in stream order. Which of them are valid is found later: see [`Admission`].
+/// Reads a lane's records in stream order. Whether they are valid is found later: see [`Admission`].
 ///
 /// [`Admission`]: super::admission::Admission
 pub struct LaneReader {
@@ -38,7 +38,7 @@ pub struct LaneReader {
     position: RecordPosition,
     /// The shard of `position`.
     shard: OpenShard,
-    /// What of an open shard in a store was read: its bytes may be fetched again.
+    /// The visit of an open shard in a store: its bytes may be fetched again.
     visit: Option<Visit>,
     pub(crate) block_bytes: usize,
     largest_block_bytes: usize,
@@ -55,7 +55,8 @@ enum OpenShard {
     Lost,
 }
 
-/// What of an open shard was read. Its records are not kept, so their checksum is compared when they are read again.
+/// The stretch of an open shard that was read. Its records are not kept, so their checksum is compared when they are
+/// read again.
 #[derive(Clone, Copy)]
 struct Visit {
     /// Where it was opened.
@@ -65,13 +66,13 @@ struct Visit {
     damage: Option<u64>,
 }
 
-/// The start of a block, or of the shard in it: what was read from there on has not been handed out.
+/// The start of a block, or of the shard in it: what was read from there on has not been returned.
 #[derive(Clone, Copy, Default)]
 struct Mark {
     position: RecordPosition,
     /// The checksum of all records of the visit before it.
     crc: u32,
-    /// What the block held.
+    /// The number of entries in the block.
     entries: usize,
     bytes: usize,
     sidecars: usize,

@@ -1,4 +1,4 @@
-//! What a lane does about damage: the same whatever the policy and wherever it is resumed.
+//! The treatment of damage in a lane: the same whatever the policy and wherever it is resumed.
 
 use std::io::Write as _;
 use std::sync::Arc;

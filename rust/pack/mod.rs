@@ -65,7 +65,7 @@ pub struct Packer {
     first_row: u64,
     step: StepWriter,
     phase: Phase,
-    /// Which sources have delivered their last epoch.
+    /// Whether each source has delivered its last epoch.
     ended: Vec<bool>,
     /// The stage of the mixture that the cursors count in: that of the last row.
     stage: usize,
@@ -73,7 +73,7 @@ pub struct Packer {
     undecodable: Vec<ShardError>,
 }
 
-/// What is done next.
+/// The step of packing that is done next.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Phase {
     /// Choosing the source of the next row.

@@ -1,4 +1,4 @@
-//! `pad`: one document a row. What is longer was cut when it was encoded, or is split here.
+//! `pad`: one document a row. A longer one was cut when it was encoded, or is split here.
 //!
 //! ```text
 //! document    abcdefghijE                 length 8

@@ -54,7 +54,7 @@ pub enum PixelFault {
     Damaged {
         /// The key of its sample.
         key: String,
-        /// What was expected and found.
+        /// The content and size that were expected and found.
         reason: String,
     },
     /// Its bytes cannot be read, which may be different on another machine.

@@ -28,13 +28,13 @@ use crate::spec::SourceSpec;
 pub struct Placed {
     /// Index of the document among those placed together.
     pub document: usize,
-    /// Which of its tokens.
+    /// The range of its tokens.
     pub tokens: Range<usize>,
     /// Whether the row is closed after it; after each of full rows.
     pub ends_row: bool,
 }
 
-/// What a document takes of a row.
+/// The room that a document takes in a row.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Cost {
     /// Tokens.
@@ -59,7 +59,7 @@ pub struct Room {
 }
 
 impl Room {
-    /// That of a stream's rows.
+    /// The room of a stream's rows.
     pub fn of(spec: &SourceSpec) -> Self {
         let images = spec.prepare.image_rows();
         Self {

@@ -47,7 +47,7 @@ pub struct DocumentQueue {
     file: Option<Arc<QuarantineFile>>,
 }
 
-/// What comes next in a lane.
+/// The documents or events that come next in a lane.
 #[derive(Debug, PartialEq)]
 pub enum Next<'a> {
     /// Tokens of a document.
@@ -63,7 +63,7 @@ pub enum Next<'a> {
 /// The tokens of a document that come next.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub struct Upcoming<'a> {
-    /// Those not yet delivered, to the document's end.
+    /// The tokens not yet delivered, to the document's end.
     pub rest: TokenSlice<'a>,
     /// How many of them come now: all, unless `best_fit` has placed only a piece of the document.
     pub piece: usize,
@@ -71,14 +71,14 @@ pub struct Upcoming<'a> {
     pub ends_row: bool,
 }
 
-/// What a lane holds of a source, in tokens.
+/// The supply of a source in a lane, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Supply {
     /// All of the window that is being delivered, or without windows of the block.
     pub window: usize,
-    /// Those of it that are not delivered.
+    /// Tokens of the window that are not delivered.
     pub left: usize,
-    /// Those after it: without the rest of its own, no window can begin.
+    /// Tokens after the window: without the rest of its own, no window can begin.
     pub gathered: usize,
 }
 
@@ -141,7 +141,7 @@ impl DocumentQueue {
         }
     }
 
-    /// What was pushed and not delivered.
+    /// The supply that was pushed and not delivered.
     pub fn supply(&self) -> Supply {
         let Window { tokens, left, .. } = self.window;
         Supply { window: tokens, left, gathered: self.waiting_tokens }
@@ -382,7 +382,7 @@ impl DocumentQueue {
         let end = if let Some(Err(_)) = end { end } else { fits.err().map(Err).or(end) };
         if self.has_windows() {
             self.cursor.totals.records += documents as u64;
-            // Those with tokens may all have been delivered before a restore.
+            // All documents with tokens may have been delivered before a restore.
             self.token_epoch = has_tokens.then_some(self.cursor.window.epoch).or(self.token_epoch);
         }
         self.cursor.totals += without_tokens;

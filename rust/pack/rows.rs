@@ -75,7 +75,7 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::ImageGrid => write_image_grids,
         Content::ImageSegment => write_image_segments,
         Content::ImageIndex => write_image_indices,
-        // Of images, pixels are written after all else.
+        // Pixels of images are written after all else.
         Content::Source | Content::Weight | Content::Pixels => |_, _, _| {},
     }
 }

@@ -57,7 +57,7 @@ struct StepImages {
     pixels: PixelState,
 }
 
-/// What has become of the pixels of a step.
+/// The state of the pixels of a step.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 enum PixelState {
     /// More rows may follow.

@@ -101,7 +101,7 @@ pub(crate) fn lines(texts: &[&str]) -> String {
     texts.iter().map(|text| line(text)).collect()
 }
 
-/// What a lane delivered from some cursor on.
+/// The rows and events that a lane delivered from some cursor on.
 #[derive(Debug, Clone, PartialEq)]
 pub(crate) struct Trace {
     pub(crate) delivered: Vec<Delivered>,
@@ -414,7 +414,7 @@ fn cursor_that_does_not_fit_is_an_error() {
         offset,
         ..Cursor::default()
     };
-    // Of both records their shard, number and tokens.
+    // Both records, with their shard, number and tokens.
     let inside = |record, delivered, offset| Cursor {
         window_hash: crate::random::hash([0, 0, 3, 0, 1, 3]),
         ..at(record, delivered, offset)

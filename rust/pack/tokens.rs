@@ -10,7 +10,7 @@ use crate::lane::block::Document;
 pub struct TokenSlice<'a> {
     /// Their ids.
     pub ids: &'a [u32],
-    /// Which of them are trained on; `None`: all.
+    /// Whether each of them is trained on; `None`: all are.
     pub trained: Option<&'a [bool]>,
     /// The images of the document, if these are all of its tokens.
     pub images: &'a [Image],

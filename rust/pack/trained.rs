@@ -1,4 +1,4 @@
-//! Which rows train something: which have a label, as the layout's loss sees it.
+//! Rows that train something: those with a label, as the layout's loss sees it.
 //!
 //! ```text
 //! trained        . x x . | . . . . | x . . .        rows of 4 tokens of one document

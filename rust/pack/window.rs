@@ -29,7 +29,7 @@ pub struct Window {
     pub hash: u64,
     /// The totals of those documents that have no tokens and thus, in `best_fit`, no part.
     pub without_tokens: Totals,
-    /// What follows once all are delivered.
+    /// The event that follows once all are delivered.
     pub end: BlockEnd,
 }
 
@@ -40,7 +40,7 @@ pub struct Part {
     block: u32,
     document: u32,
     start: usize,
-    /// Which of its tokens.
+    /// The start of its tokens.
     pub from: usize,
     pub to: usize,
     /// Whether `best_fit` closes the row after it.
@@ -102,7 +102,7 @@ impl Window {
         }
     }
 
-    /// What is delivered next.
+    /// The part that is delivered next.
     pub fn part(&self) -> Option<Part> {
         let part = *self.parts.get(self.next)?;
         Some(Part { to: part.to.min(part.from.saturating_add(self.longest)), ..part })
@@ -118,7 +118,7 @@ impl Window {
         &self.blocks[part.block as usize].ids[part.start..][..self.document(part).tokens]
     }
 
-    /// Which of them are trained on; `None`: all.
+    /// Whether each of its tokens is trained on; `None`: all are.
     pub fn trained(&self, part: &Part) -> Option<&[bool]> {
         self.blocks[part.block as usize].ids.trained.get(part.start..part.start + self.document(part).tokens)
     }

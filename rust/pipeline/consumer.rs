@@ -30,7 +30,7 @@ pub struct Pipeline {
     taken: Delivered,
     quarantined: DeliveredLog,
     undelivered: Undelivered,
-    /// Those of the latest workers, one for each source; kept after they end, because a state may still be saved.
+    /// The files of the latest workers, one for each source; kept after they end, because a state may still be saved.
     quarantine_files: Vec<Option<Arc<QuarantineFile>>>,
     pool: Arc<Pool>,
     busy: Arc<StageTimes>,
@@ -70,7 +70,7 @@ pub struct Stats {
     pub busy: [Duration; 4],
     /// Documents that workers have compared with the reference and found equal.
     pub verified: u64,
-    /// What came from each source of a mixture, in their order; else empty.
+    /// The statistics of each source of a mixture, in their order; else empty.
     pub sources: Vec<SourceStats>,
 }
 
@@ -180,7 +180,7 @@ impl Pipeline {
         self.host.threads = threads;
     }
 
-    /// What its rows are made of.
+    /// The stream that its rows are made of.
     pub fn stream(&self) -> &StreamSpec {
         &self.stream
     }
@@ -391,7 +391,7 @@ impl Pipeline {
         self.phase = Phase::Failed(error);
     }
 
-    /// Stops and joins the workers, and is idle. What they had prepared is dropped; the state is kept.
+    /// Stops and joins the workers, and is idle. The batches that they had prepared are dropped; the state is kept.
     fn stop(&mut self) {
         let is_forked = self.assert_own_process().is_err();
         let phase = std::mem::replace(&mut self.phase, Phase::Idle);
@@ -400,7 +400,7 @@ impl Pipeline {
         }
     }
 
-    /// What was requested from stores on the network; one for each source that has shards there.
+    /// Counters of requests to stores on the network; one for each source that has shards there.
     #[cfg(feature = "remote")]
     pub fn network(&self) -> impl Iterator<Item = &gristmill_remote::Counters> {
         let streams = self.stream.sources.iter();

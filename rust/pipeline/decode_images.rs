@@ -38,7 +38,7 @@ impl ImageDecoder {
         }
     }
 
-    /// Writes the pixels of a task. Those that cannot be had are zeros.
+    /// Writes the pixels of a task. Pixels that cannot be had are zeros.
     pub fn write(&mut self, task: PixelTask) -> Result<(), PixelFault> {
         let PixelTask { mut part, image, .. } = task;
         let pixels = match part.dtype() {

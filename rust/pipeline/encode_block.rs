@@ -170,7 +170,7 @@ impl BlockEncoder {
         Ok(if has_mask { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
     }
 
-    /// What a document becomes, by which of its tokens are trained on.
+    /// The result of encoding a document, by which of its tokens are trained on.
     fn judge(&self, document: Document, mask: &[bool]) -> Encoded {
         let SourceSpec { rows: RowSpec { sequence_length, .. }, untrained_rows, ref prepare, .. } =
             *self.spec;
@@ -382,7 +382,7 @@ fn too_long(found: usize, length: usize) -> String {
     )
 }
 
-/// What helps against samples that train nothing.
+/// Advice against samples that train nothing.
 fn advice(prepare: &Prepare) -> &'static str {
     match prepare {
         Prepare::ImageText(samples) if matches!(samples.text, TextPart::Text(_)) => {
@@ -392,7 +392,7 @@ fn advice(prepare: &Prepare) -> &'static str {
     }
 }
 
-/// What a prepared record becomes once it is encoded.
+/// The result of encoding a prepared record.
 pub(crate) enum Encoded {
     /// A document with its number of tokens.
     Document(Document),

@@ -20,7 +20,7 @@ use crate::pack::Pause;
 use crate::pack::pixels::PixelTask;
 use crate::pack::queue::Supply;
 
-/// What a lane reads of one source.
+/// A lane and the source that it reads.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Feed {
     /// The lane, by its place among those of the host.
@@ -41,7 +41,7 @@ pub enum Job {
 }
 
 impl Job {
-    /// What it is on; of packing that may be any source.
+    /// The feed that it works on; for packing the source may be any.
     pub fn feed(&self) -> Feed {
         match self {
             Self::ReadAndEncode { feed } => *feed,
@@ -64,7 +64,7 @@ pub struct Packed {
     pub step: u64,
     /// Pixels of that step that are to be written.
     pub pixels: Vec<PixelTask>,
-    /// What it holds of each source.
+    /// The supply of each source.
     pub supplies: Vec<Supply>,
 }
 
@@ -114,12 +114,12 @@ struct FeedWork {
     blocks: VecDeque<Ahead>,
     /// Bytes of their text.
     bytes: usize,
-    /// Of those that are encoded, tokens; of the others, bytes.
+    /// Tokens of blocks that are encoded.
     tokens: usize,
     bytes_to_encode: usize,
     /// Number of the first of `blocks`.
     first: u64,
-    /// What its packing holds, and the tokens of its last window.
+    /// The supply of its packing, and the tokens of its last window.
     supply: Supply,
     window: usize,
 }
@@ -159,7 +159,7 @@ impl Schedule {
             .map(|step| LaneWork {
                 step,
                 packing: false,
-                // Which of several sources comes first is found by packing.
+                // Packing finds which of several sources comes first.
                 pause: if sources == 1 { Pause::Starved(0) } else { Pause::NoRoom },
                 pixels: Vec::new(),
                 decoding: 0,
@@ -245,7 +245,7 @@ impl Schedule {
                 return None;
             }
             let waits = lane.pause == Pause::Starved(source);
-            // What was gathered of a window is of no use before all of it is there.
+            // Tokens gathered of a window are of no use before all of it is there.
             let is_starved = waits && (blocks == 0 || feed.supply.gathered > 0);
             let steps = if is_starved { 0 } else { self.steps_of(source, held).unwrap_or(blocks as u64) };
             let urgency = if waits { Urgency::ReadAwaited(blocks) } else { Urgency::Read(blocks) };

@@ -28,7 +28,7 @@ const BYTES: u64 = 4 * UNIT;
 /// Batches of a simulation.
 const BATCHES: u64 = 300;
 
-/// What is simulated.
+/// The machine that is simulated.
 #[derive(Clone, Copy)]
 struct Machine {
     threads: usize,
@@ -47,7 +47,7 @@ struct Machine {
     consumer: u64,
 }
 
-/// What came of it.
+/// The result of a simulation.
 #[derive(Debug)]
 struct Outcome {
     /// Cores in use, on average, from the first batch on.

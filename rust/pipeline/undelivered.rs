@@ -5,8 +5,8 @@
 //! delivered  1   2                    3 and 4 come again, and a state saved now is that after 2
 //! ```
 //!
-//! A consumer takes one batch or several, and says up to which number they have reached it. What was taken beyond that
-//! is not part of a saved state or of the statistics, and [`Pipeline::rewind`](super::Pipeline::rewind) returns to it.
+//! A consumer takes one batch or several, and says up to which number they have reached it. Batches taken beyond that
+//! are not part of a saved state or of the statistics, and [`Pipeline::rewind`](super::Pipeline::rewind) returns to it.
 
 use std::collections::VecDeque;
 
@@ -21,7 +21,7 @@ pub struct Batch {
     pub quarantined: u64,
 }
 
-/// Those batches, in order.
+/// The batches that the consumer took and has not yet reached, in order.
 #[derive(Default)]
 pub struct Undelivered {
     batches: VecDeque<Batch>,

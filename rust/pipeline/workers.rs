@@ -50,7 +50,7 @@ struct Shared {
     times: Arc<StageTimes>,
     ids: Arc<IdPool>,
     long: Arc<Mutex<()>>,
-    /// Those that no worker uses, if there are more workers than may work at once: one takes some 20 MB.
+    /// The encoders that no worker uses, if there are more workers than may work at once: one takes some 20 MB.
     encoders: Option<Mutex<Vec<BlockEncoder>>>,
     _connections: Vec<Connection>,
     /// Ends reading and encoding early: skipping to a position in a shard may take long, and so may the reference.
@@ -81,7 +81,7 @@ const KEPT_BYTES: usize = 4 << 20;
 /// The most workers that wait for the network while as many as `threads` work.
 const MOST_WAITING: usize = 256;
 
-/// What a worker reuses for each block.
+/// Memory that a worker reuses for each block.
 #[derive(Default)]
 struct Scratch {
     /// Made with the first block: of many threads most may get no block of a short run.

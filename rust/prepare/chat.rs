@@ -28,11 +28,11 @@ pub struct Conversations {
     pub kwargs: Option<Vec<u8>>,
     /// Whether the text ends in what makes the model answer.
     pub add_generation_prompt: bool,
-    /// What a template that prints a date prints.
+    /// The date that templates print.
     pub date: Option<DateTime>,
-    /// What becomes of message fields that are null.
+    /// The treatment of message fields that are null.
     pub none_fields: NoneFields,
-    /// What is trained on. None: no mask is wanted.
+    /// The parts that are trained on. None: no mask is wanted.
     pub training: Option<Training>,
     /// How records hold messages.
     pub format: MessageFormat,

@@ -25,11 +25,11 @@ pub struct FillInTheMiddle {
 /// The ids that announce the sections.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Sentinels {
-    /// Of what comes before the gap.
+    /// The sentinel of the text before the gap.
     pub prefix: u32,
-    /// Of what fills the gap.
+    /// The sentinel of the text that fills the gap.
     pub middle: u32,
-    /// Of what comes after the gap.
+    /// The sentinel of the text after the gap.
     pub suffix: u32,
 }
 
@@ -49,8 +49,8 @@ impl FillInTheMiddle {
         Self { seed, rate: share(rate), spm_rate: share(spm_rate), sentinels }
     }
 
-    /// The parts of a document with this text; none if it stays as it is, as an empty one does. What is drawn depends on
-    /// the seed and the document's record in its epoch alone, not on the lane or on what was read before.
+    /// The parts of a document with this text; none if it stays as it is, as an empty one does. The cuts that are drawn
+    /// depend on the seed and the document's record in its epoch alone, not on the lane or on what was read before.
     pub fn parts<'a>(&self, text: &'a str, document: &Document) -> Option<[Part<'a>; 6]> {
         let Document { position, shard, .. } = *document;
         let key = [position.epoch, shard.into(), position.record];

@@ -52,8 +52,8 @@ pub(super) fn with_parts(messages: &str, images_first: bool) -> Result<WithParts
     Ok(WithParts { messages: written, names })
 }
 
-/// Which of the images of a sample each part is: by its name, or in order where parts have none. The images are given by the
-/// members that they are in. The error says what was expected and found.
+/// The index of each part among the images of a sample: by its name, or in order where parts have none. The images are
+/// given by the members that they are in. The error says what was expected and found.
 pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Result<Vec<usize>, String> {
     let known: Vec<&String> = names.iter().flatten().collect();
     if known.is_empty() {

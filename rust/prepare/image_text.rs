@@ -35,13 +35,13 @@ pub struct ImageTexts {
     /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
     /// has all images of the list.
     pub first_of: Option<Vec<String>>,
-    /// What comes with them.
+    /// The text that comes with them.
     pub text: TextPart,
-    /// What an image is in a text.
+    /// The tokens that an image is in a text.
     pub tokens: ImageTokens,
     /// The rules of the model.
     pub model: Arc<dyn ImageModel>,
-    /// What rows hold of images.
+    /// The arrays that rows hold of images.
     pub rows: ImageRows,
 }
 
@@ -54,12 +54,12 @@ pub enum TextPart {
     Chat(Box<Conversations>),
 }
 
-/// What an image is in the text of a model.
+/// The tokens that an image is in the text of a model.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageTokens {
-    /// What a template writes for an image; empty: [`text`](Self::text) itself.
+    /// The text that a template writes for an image; empty: [`text`](Self::text) itself.
     pub template: String,
-    /// What an image is in a text: with one image token.
+    /// The text of an image: with one image token.
     pub text: String,
     /// The id of the image token, which an image has as many of as its size says. None: images are not in the text.
     pub image: Option<u32>,

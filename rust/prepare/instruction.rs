@@ -13,9 +13,9 @@ use crate::format::{Content, Plain, Value, Values};
 /// The keys of the parts.
 #[derive(Debug, Clone)]
 pub struct Columns {
-    /// What is asked for.
+    /// The task that the user states.
     pub instruction: Field,
-    /// What it is about; a record may lack it.
+    /// The text that the task is about; a record may lack it.
     pub input: Option<Field>,
     /// The answer. None: the conversation ends before it.
     pub output: Option<Field>,

@@ -30,7 +30,7 @@ use fill_in_the_middle::FillInTheMiddle;
 use image_text::{ImageTexts, TextPart};
 use sidecars::{Joined, JoinedScratch, located};
 
-/// What a record becomes.
+/// The kind of sample that a record becomes.
 #[derive(Debug, Clone)]
 pub enum Prepare {
     /// The text of the one column that is projected.
@@ -50,13 +50,13 @@ pub enum Prepare {
 pub struct Prepared {
     /// The text of the sample.
     pub text: String,
-    /// Of samples with a mask: the bytes that are trained on, in order.
+    /// The bytes that are trained on, in order, if samples have a mask.
     pub trained: Vec<TrainedSpan>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
-    /// Of samples with images: the key in the tar.
+    /// The key in the tar, if samples have images.
     pub key: String,
     scratch: JoinedScratch,
 }
@@ -108,7 +108,7 @@ impl Prepare {
         }
     }
 
-    /// What rows hold of images; none if samples have none.
+    /// The arrays that rows hold of images; none if samples have none.
     pub fn image_rows(&self) -> Option<&ImageRows> {
         if let Self::ImageText(samples) = self { Some(&samples.rows) } else { None }
     }

@@ -6,7 +6,7 @@ use crate::error::ShardError;
 use crate::format::{Line, Position, Projection, RawKind, RawRecord, Scratch, Values};
 use crate::spec::sidecars::{Matching, Sidecars};
 
-/// What the sidecars have beside a record.
+/// The records that the sidecars have beside a record.
 #[derive(Debug, Clone, Copy)]
 pub struct Joined<'a> {
     /// The stream's sidecars.
@@ -22,9 +22,9 @@ pub struct Joined<'a> {
 /// Memory that is reused for each record.
 #[derive(Debug, Default)]
 pub struct JoinedScratch {
-    /// That of the record.
+    /// The memory of the record.
     pub own: Scratch,
-    /// Those of its sidecars.
+    /// The memories of its sidecars.
     pub beside: Vec<Scratch>,
 }
 
@@ -45,8 +45,8 @@ impl<'a> Joined<'a> {
         Self { sidecars, shard: shard as usize, records: own, bytes: own_bytes }
     }
 
-    /// Calls `take` with the values of the paths of a record, if the filter keeps it; returns whether it does. Of these
-    /// paths the first `filter_paths` are the filter's.
+    /// Calls `take` with the values of the paths of a record, if the filter keeps it; returns whether it does. The
+    /// first `filter_paths` of these paths are the filter's.
     pub fn select(
         &self,
         projection: &Projection,

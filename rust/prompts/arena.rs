@@ -11,7 +11,7 @@ use crate::error::{Error, Result, ShardError};
 pub struct Arena {
     /// The records that were read.
     pub read: u64,
-    /// Those that the filter left out.
+    /// The records that the filter left out.
     pub filtered: u64,
     /// The ids of all prompts: those of each record are next to one another.
     pub ids: Vec<u32>,
@@ -86,7 +86,7 @@ impl Arena {
             return Err(self.error(bad).into());
         }
         if self.bytes > self.max_memory {
-            // What follows is only counted, so that the error can tell how much there is.
+            // Prompts that follow are only counted, so that the error can tell how much there is.
             self.forget();
             return Ok(());
         }

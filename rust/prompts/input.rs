@@ -162,7 +162,7 @@ impl Reading {
                 (self.shard, self.reader) = (self.shard + 1, None);
                 continue;
             }
-            // What is lost of a shard counts as one record, and is reported whatever is selected.
+            // The lost rest of a shard counts as one record, and is reported whatever is selected.
             let is_lost = matches!(&read, Err(ReadError { rest: AfterError::Lost, .. }));
             let index = self.records;
             self.records += 1;

@@ -38,7 +38,7 @@ use part::{Part, Preparer};
 /// How often the calling thread asks whether it is interrupted.
 const LOOK_TIME: Duration = Duration::from_millis(20);
 
-/// What is read, and what becomes of each record.
+/// The records that are read, and the prompts that they become.
 #[derive(Debug, Clone)]
 pub struct PromptSpec {
     /// The shards, in the order in which they are read.
@@ -73,7 +73,7 @@ pub struct PromptSpec {
     pub threads: usize,
 }
 
-/// What a prompt is made of.
+/// The parts that a prompt is made of.
 #[derive(Debug, Clone)]
 pub enum Prompt {
     /// The string under this key.
@@ -139,7 +139,7 @@ pub fn read(
     })
 }
 
-/// What became of a chunk, by its number.
+/// The result of a chunk, by its number.
 type Done = (u64, Result<Part>);
 
 /// Takes chunks until there are no more. An error ends all workers; the calling thread finds it in its turn.

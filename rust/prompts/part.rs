@@ -1,4 +1,4 @@
-//! What becomes of a chunk of records: rendered, encoded, and measured.
+//! The work on a chunk of records: they are rendered, encoded, and measured.
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
@@ -77,7 +77,7 @@ pub(super) struct Preparer<'a> {
     keys: HashSet<String>,
 }
 
-/// What becomes of one record.
+/// The result of one record.
 enum Outcome {
     Kept,
     Filtered,

@@ -1,11 +1,11 @@
-//! What this extension was built from, and what it runs on.
+//! The sources that this extension was built from, and the machine that it runs on.
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
 
 use crate::encode::Simd;
 
-/// What was built, and what it runs on.
+/// The build of this extension, and the machine that it runs on.
 ///
 /// Returns:
 ///   A dict: `commit` that it was built from, None if the build named none; `system`, operating system and processor;

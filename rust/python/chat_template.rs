@@ -35,7 +35,7 @@ struct Conversation {
     special_tokens_in_content: String,
 }
 
-/// What is trained on.
+/// The parts of a conversation that are trained on.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 pub struct TrainOptions {

@@ -43,7 +43,7 @@ pub fn names<T>(table: &[(&'static str, T)]) -> Vec<&'static str> {
     table.iter().map(|entry| entry.0).collect()
 }
 
-/// What a name stands for.
+/// The value that a name stands for.
 pub fn find<T: Copy>(argument: &str, name: &str, table: &[(&'static str, T)]) -> Result<T, Error> {
     let found = table.iter().find(|entry| entry.0 == name).map(|entry| entry.1);
     found.ok_or_else(|| {

@@ -40,7 +40,7 @@ impl Text {
         match self {
             Self::Str(text) => Ok(text),
             Self::Utf8(bytes) => simdutf8::basic::from_utf8(bytes).or_else(|_| {
-                // That one is fast, and this one tells where.
+                // simdutf8 is fast, and this one tells where.
                 std::str::from_utf8(bytes).map_err(|e| PyUnicodeDecodeError::new_err_from_utf8(py, bytes, e))
             }),
         }

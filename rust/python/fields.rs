@@ -31,7 +31,7 @@ impl Field {
         PyTuple::new(py, &self.0.row_shape)
     }
 
-    /// What the elements mean.
+    /// The meaning of the elements.
     #[getter]
     fn content(&self) -> &'static str {
         self.0.content.name()

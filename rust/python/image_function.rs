@@ -23,9 +23,9 @@ pub struct ImageFunction {
 }
 
 struct Function {
-    /// Of height and width, the tokens and tiles.
+    /// The function from height and width to tokens and tiles.
     plan: Py<PyAny>,
-    /// Of an image, a dtype and a number of tiles, the array.
+    /// The function from an image, a dtype and a number of tiles to the array.
     pixels: Py<PyAny>,
     shape: Vec<usize>,
     max_tiles: Option<usize>,
@@ -71,7 +71,7 @@ impl ImageFunction {
         Arc::clone(&self.inner) as Arc<dyn image::ImageModel>
     }
 
-    /// What rows hold of its images.
+    /// The shape of the pixels that rows hold of its images.
     pub fn pixel_shape(&self) -> PixelShape {
         let shape = self.inner.shape.clone();
         match self.inner.max_tiles {

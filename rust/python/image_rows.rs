@@ -1,4 +1,4 @@
-//! What datasets need of an [`ImageModel`] for samples with images.
+//! The parts of an [`ImageModel`] that datasets need for samples with images.
 
 use std::sync::Arc;
 
@@ -14,7 +14,7 @@ impl ImageModel {
         Arc::new(self.inner().clone())
     }
 
-    /// What rows hold of its images, see [`image::model::pixel_shape`].
+    /// The shape of the pixels that rows hold of its images, see [`image::model::pixel_shape`].
     #[expect(clippy::unnecessary_wraps, reason = "as without the feature")]
     pub fn pixel_shape(
         &self,

@@ -135,7 +135,7 @@ impl Source for Interruptible {
 /// the messages that end in no stop token.
 type Untrained = (Vec<(usize, String)>, Option<String>, Vec<usize>);
 
-/// What a record's conversation, as JSON, does not train.
+/// The messages of a record's conversation, given as JSON, that are not trained on.
 #[pyfunction]
 pub fn untrained_of(py: Python<'_>, plan: ChatPlan, record: Vec<u8>) -> PyResult<Untrained> {
     Ok(guarded(py, || {

@@ -13,7 +13,7 @@ use crate::spec::rows::Rows;
 use crate::spec::sidecars::{Matching, Sidecar, Sidecars};
 use crate::store::{Places, Shard};
 
-/// What is wanted of records: the record's own paths come first, then those of each sidecar.
+/// The paths that are wanted of records: the record's own come first, then those of each sidecar.
 #[derive(FromPyObject)]
 pub struct Selection {
     paths: Paths,

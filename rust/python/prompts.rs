@@ -22,7 +22,7 @@ use crate::spec::QuarantineFileSpec;
 use crate::spec::mixture::{Mixing, Unit};
 use crate::store::{Places, Shard};
 
-/// What is read. The fields are those of the class in `gristmill._prompts.reading`.
+/// The shards that are read, and how. The fields are those of the class in `gristmill._prompts.reading`.
 #[derive(FromPyObject)]
 pub struct Reading {
     folder: PathBuf,

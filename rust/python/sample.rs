@@ -1,4 +1,4 @@
-//! What a record becomes, as `gristmill._sample` says it.
+//! The plan that turns a record into a sample, as `gristmill._sample` describes it.
 
 use std::collections::HashMap;
 use std::sync::Arc;
@@ -73,7 +73,7 @@ pub struct CompletionPlan {
     on_untrained: String,
 }
 
-/// What becomes of images.
+/// The model or function that turns images into arrays.
 #[derive(FromPyObject)]
 enum AnyModel {
     Rules(Py<ImageModel>),
@@ -172,7 +172,7 @@ impl AnyModel {
 }
 
 impl ImageTextPlan {
-    /// What rows hold of images.
+    /// The arrays that rows hold of images.
     pub fn rows(&self, sequence_length: usize) -> Result<ImageRows, Error> {
         Ok(ImageRows {
             max_images: self.max_images,

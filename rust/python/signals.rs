@@ -7,7 +7,7 @@ use pyo3::prelude::*;
 /// How long the core works or waits before Python's signals are handled, so that Ctrl-C works.
 pub const CHECK: Duration = Duration::from_millis(20);
 
-/// What the handlers of signals raised during work without the GIL.
+/// The exception that handlers of signals raised during work without the GIL.
 pub struct Signals {
     checked: Instant,
     raised: Option<PyErr>,

@@ -43,7 +43,7 @@ pub fn places(
     }
 }
 
-/// What an iterator yields.
+/// The stream that an iterator yields.
 #[derive(FromPyObject)]
 pub struct Spec {
     sources: Vec<Source>,
@@ -109,7 +109,7 @@ struct Order {
     seed: Option<u64>,
 }
 
-/// What may differ between hosts and runs of one stream.
+/// Arguments that may differ between hosts and runs of one stream.
 #[derive(FromPyObject)]
 struct Running {
     own_lanes: Vec<usize>,
@@ -122,7 +122,7 @@ struct Running {
 }
 
 impl Spec {
-    /// What this process does of the stream.
+    /// The share of the stream that belongs to this process.
     pub fn host(&self) -> HostSpec {
         let Running { own_lanes, quarantine_file, threads, prefetch, verify, provenance, source_arrays } =
             &self.running;
@@ -139,7 +139,7 @@ impl Spec {
         }
     }
 
-    /// What defines the stream.
+    /// The arguments that define the stream.
     pub fn stream(self) -> Result<StreamSpec, Error> {
         let Self { sources, rows, order, rows_per_lane, delivers_untrained, stream_name, mixing, .. } = self;
         let spec = rows.spec(rows_per_lane)?;

@@ -7,8 +7,8 @@ use crate::error::Error;
 use crate::lane::cursor::Cursor;
 use crate::state;
 
-/// The numbers of a lane's text by the names of its sources and their own, and the text in its one form. What is of no
-/// mixture has the name "".
+/// The numbers of a lane's text by the names of its sources and their own, and the text in its one form. Numbers of no
+/// mixture have the name "".
 #[pyfunction]
 pub fn read_lane<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Bound<'py, PyDict>, String)> {
     let mut cursors = state::read_lane(text)

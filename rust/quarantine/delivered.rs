@@ -36,7 +36,7 @@ impl DeliveredLog {
         self.count
     }
 
-    /// Those added since there were `from` and until there were `to`, in order; only the newest are kept.
+    /// The errors added since there were `from` and until there were `to`, in order; only the newest are kept.
     pub fn between(&self, from: u64, to: u64) -> impl Iterator<Item = &ShardError> {
         let kept = self.newest.len();
         let index = |count| kept.saturating_sub(self.count.saturating_sub(count) as usize);

@@ -1,7 +1,7 @@
 //! The quarantine file: one line of JSON for each quarantined record, and for each delivered sample of which an image
 //! cannot be decoded.
 //!
-//! Lines are appended as the lanes read, some batches before a batch is handed out without the record. A restored run
+//! Lines are appended as the lanes read, some batches before a batch is delivered without the record. A restored run
 //! reads some records again: lines after the restored position that are already in the file are not written twice. The
 //! content of a line depends on the stream and the shards' paths alone, so that the files of several hosts, or of a run that
 //! moved between hosts, can be merged with `sort -u` where the paths are alike.

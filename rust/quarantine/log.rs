@@ -120,7 +120,7 @@ mod tests {
         let many = NEWEST as u64 + 50;
         let mut all = entries(0..many);
         assert_eq!(all.count(), QuarantineCounts { records: many, shards: many.div_ceil(10) });
-        // Of the first 60, 50 are forgotten.
+        // The log forgets 50 of the first 60.
         let first = all.take_first(QuarantineCounts { records: 60, shards: 6 });
         assert_eq!(records(first), (50..60).collect::<Vec<_>>());
         assert_eq!(records(all), (60..many).collect::<Vec<_>>());

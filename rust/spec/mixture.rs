@@ -36,15 +36,15 @@ pub struct Mixing {
     pub offset: u64,
     /// The weights, from step to step. The first stage begins at step 0.
     pub stages: Vec<Stage>,
-    /// What weights count.
+    /// The unit of weights.
     pub unit: Unit,
-    /// What a full row has of that: the most tokens, or one sample.
+    /// The number of these units in a full row: the most tokens, or one sample.
     pub row_units: u64,
-    /// What happens when a source has delivered its last epoch.
+    /// The rule for a source that has delivered its last epoch.
     pub on_exhausted: OnExhausted,
 }
 
-/// What weights count.
+/// The unit of weights.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Unit {
     /// Rows, over all lanes.
@@ -64,7 +64,7 @@ pub struct Stage {
     pub weights: Vec<u64>,
 }
 
-/// What happens when a source has delivered its last epoch in a lane.
+/// The rule for a source that has delivered its last epoch in a lane.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum OnExhausted {
     /// The others share its rows by their weights.
@@ -108,12 +108,12 @@ impl StreamSpec {
         self.sources.iter().any(|source| source.leaves_out_rows())
     }
 
-    /// What rows hold of images, if samples of some source have any. All such sources agree on it.
+    /// The arrays that rows hold of images, if samples of some source have any. All such sources agree on it.
     pub fn image_rows(&self) -> Option<&ImageRows> {
         self.sources.iter().find_map(|source| source.prepare.image_rows())
     }
 
-    /// What weights count.
+    /// The unit of weights.
     pub fn unit(&self) -> Unit {
         self.mixing.as_ref().map_or(Unit::Rows, |mixing| mixing.unit)
     }
@@ -133,7 +133,7 @@ impl StreamSpec {
         }
     }
 
-    /// Which sources have delivered their last epoch at these cursors of a lane.
+    /// Whether each source has delivered its last epoch at these cursors of a lane.
     pub fn ended(&self, cursors: &[Cursor]) -> Vec<bool> {
         let has_ended =
             |(source, cursor): (&Arc<SourceSpec>, &Cursor)| source.epochs == Some(cursor.window.epoch);
@@ -297,7 +297,7 @@ fn furthest_behind(
     let taking_part = || (0..weights.len()).filter(|source| weights[*source] > 0 && takes_part(*source));
     let sum: i128 = taking_part().map(|source| i128::from(weights[source])).sum();
     let all = taking_part().map(|source| had[source]).sum::<i128>() + i128::from(row_units);
-    // Of equals, `max_by_key` takes the last one.
+    // `max_by_key` takes the last one of equals.
     taking_part().rev().max_by_key(|source| i128::from(weights[*source]) * all - sum * had[*source])
 }
 

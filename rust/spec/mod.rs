@@ -126,13 +126,13 @@ pub struct SourceSpec {
     pub first_piece: u32,
     /// The name of its stream in a quarantine file; empty: that of the whole.
     pub log_name: String,
-    /// What is dealt to lanes: the shards of the manifest, the large ones in pieces.
+    /// The shards that are dealt to lanes: those of the manifest, the large ones in pieces.
     pub shards: Vec<Shard>,
-    /// Which lane reads which shards.
+    /// The shards of each lane.
     pub plan: Plan,
     /// How records are read.
     pub read: Arc<ReadOptions>,
-    /// What is read beside the shards, and the filter over both.
+    /// The sidecars that are read beside the shards, and the filter over both.
     pub sidecars: Sidecars,
     /// Rows that are left out.
     pub drop: Arc<Rows>,

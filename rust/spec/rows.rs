@@ -70,7 +70,7 @@ impl Rows {
         Self(rows.into_iter().map(sorted).collect())
     }
 
-    /// Those of a shard.
+    /// The rows of a shard.
     pub fn of(&self, shard: usize) -> &[u32] {
         self.0.get(shard).map_or(&[], |rows| rows)
     }

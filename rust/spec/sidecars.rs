@@ -25,16 +25,16 @@ pub struct Sidecar {
     pub files: Vec<Option<Shard>>,
     /// How its records are read. The paths of the projection come after those of the record and of the sidecars before.
     pub read: Arc<ReadOptions>,
-    /// What shows that two records are of the same row.
+    /// The paths that show that two records are of the same row.
     pub matching: Option<Matching>,
 }
 
 /// Two ids that must be equal: the paths of the filter that lead to them.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Matching {
-    /// That of the record.
+    /// The path of the record's id.
     pub record: usize,
-    /// That of the sidecar's record.
+    /// The path of the id in the sidecar's record.
     pub sidecar: usize,
     /// Whether both must be there. If not, the sidecar's alone may name shard and row.
     pub required: bool,

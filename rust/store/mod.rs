@@ -33,7 +33,7 @@ pub struct Shard {
     pub path: Arc<str>,
     /// Its size in the store when the manifest was created.
     pub size: u64,
-    /// What its store has as its version, if it is in one that has such: an `ETag`.
+    /// The version that its store gives it, if it is in a store that has versions: an `ETag`.
     pub e_tag: Option<Arc<str>>,
     /// The part that is read. `None`: the whole file.
     pub piece: Option<Piece>,

@@ -85,7 +85,7 @@ impl Places {
         Ok(Connection::default())
     }
 
-    /// Why a store on the network could not be read, if one could not. What was read afterwards counts for nothing.
+    /// Why a store on the network could not be read, if one could not. Reads after that count for nothing.
     pub fn outage(&self) -> Option<Error> {
         #[cfg(feature = "remote")]
         return self.stores.outage();
@@ -94,7 +94,7 @@ impl Places {
     }
 }
 
-/// What keeps connections to a store open.
+/// The resources that keep connections to a store open.
 #[derive(Default)]
 pub struct Connection {
     #[cfg(feature = "remote")]

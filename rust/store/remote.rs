@@ -46,7 +46,7 @@ impl Stores {
         Ok(client)
     }
 
-    /// What was requested so far, and by which weather it was held up.
+    /// Counters of the requests so far, and of the delays by failures of the network.
     pub fn counters(&self) -> &Counters {
         &self.counters
     }
@@ -98,7 +98,7 @@ impl Stores {
     }
 }
 
-/// Those with the same options are equal.
+/// Stores with the same options are equal.
 impl PartialEq for Stores {
     fn eq(&self, other: &Self) -> bool {
         self.options == other.options

@@ -89,7 +89,7 @@ class Browser:
             self.call("Input.dispatchKeyEvent", type=kind, key=key, code=key, windowsVirtualKeyCode=codes[key], **text)
 
     def picture(self) -> bytes:
-        """What is seen, as PNG."""
+        """The page as it is seen, as PNG."""
         return base64.b64decode(self.call("Page.captureScreenshot", format="png")["data"])
 
     def _next(self) -> dict[str, Any]:

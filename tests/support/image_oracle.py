@@ -132,7 +132,7 @@ def patches_of(image: Picture) -> int:
 
 
 def tiles_text(tiles, tokens):
-    """What Llama 4's processor writes between the start and the end of an image."""
+    """The text that Llama 4's processor writes between the start and the end of an image."""
     (down, across), tile = tiles, "<|patch|>" * tokens
     rows = "<|tile_x_separator|>".join([tile] * across) + "<|tile_y_separator|>"
     return (rows * down if down * across > 1 else "") + "<|image|>" + tile

@@ -1,4 +1,4 @@
-"""Of which source a row of a mixture is, as docs/mixtures.md has it."""
+"""The source of each row of a mixture, as docs/mixtures.md has it."""
 
 import itertools
 import math

@@ -38,7 +38,7 @@ KINDS = (
     "no range",
     "redirect",
 )
-# Those that a deadline ends; one of 20 seconds unless the options say otherwise.
+# The failures that a deadline ends; one of 20 seconds unless the options say otherwise.
 STALLS = ("stall", "stall in body", "drip")
 
 

@@ -124,7 +124,7 @@ class Model:
             document.cut = offsets[:left] + offsets[len(document) - (length - left) :]
         if self.on_untrained is None:
             return True
-        # Which rows `concat` makes is not known yet.
+        # The rows that `concat` makes are not known yet.
         size = len(document) if self.packing == "concat" and length > 1 else length
         parts = [document.kept[at : at + size] for at in range(0, len(document.kept), max(size, 1))]
         trained = [any(self._learnt(document, part)) for part in parts]

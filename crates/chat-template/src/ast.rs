@@ -320,7 +320,7 @@ pub(crate) struct Call {
     pub args: Args,
 }
 
-/// What an assignment stores into.
+/// The target of an assignment.
 #[derive(Debug, Clone)]
 pub(crate) enum Target {
     /// A variable, and the global name it is visible as to macros if it is set at the top level.
@@ -350,7 +350,7 @@ pub(crate) enum Load {
     Unset { slot: u16 },
 }
 
-/// What to do when a scope is entered, and which slots become unset when it is left.
+/// The work to do when a scope is entered, and the slots that become unset when it is left.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct Scope {
     pub enter: Vec<Load>,
@@ -422,7 +422,7 @@ pub(crate) struct For {
     pub loop_slot: Option<u16>,
     pub scope: Scope,
     pub else_scope: Scope,
-    /// Of a recursive loop, which is a function: how many slots it has.
+    /// The number of slots of a recursive loop, which is a function.
     pub slots: u16,
 }
 

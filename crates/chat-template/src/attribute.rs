@@ -5,12 +5,12 @@
 pub(crate) enum Attribute {
     /// No type has it.
     Other,
-    // of dicts
+    // methods of dicts
     Get,
     Items,
     Keys,
     Values,
-    // of dicts and lists
+    // methods of dicts and lists
     Copy,
     /// Methods that change a dict or a list: the sandbox makes them undefined.
     Clear,
@@ -25,10 +25,10 @@ pub(crate) enum Attribute {
     Reverse,
     Sort,
     FromKeys,
-    // of lists, tuples and strings
+    // methods of lists, tuples and strings
     Count,
     Index,
-    // of strings
+    // methods of strings
     Capitalize,
     Center,
     EndsWith,
@@ -63,7 +63,7 @@ pub(crate) enum Attribute {
     Title,
     Upper,
     ZFill,
-    // of `loop`
+    // methods of `loop`
     Cycle,
     Changed,
     /// Strings have it, and this engine does not.

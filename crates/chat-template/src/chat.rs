@@ -47,7 +47,7 @@ pub struct ChatTemplate {
 struct Tokens {
     special: AhoCorasick,
     all: AhoCorasick,
-    /// Those that the template writes.
+    /// The tokens that the template writes.
     written: Vec<String>,
 }
 
@@ -70,9 +70,9 @@ pub struct Chat<'v> {
     pub kwargs: Option<Data<'v>>,
     /// Whether the text ends in what makes the model answer.
     pub add_generation_prompt: bool,
-    /// What `strftime_now` prints.
+    /// The time that `strftime_now` prints.
     pub date: Option<DateTime>,
-    /// What becomes of message fields that are None.
+    /// The treatment of message fields that are None.
     pub none_fields: NoneFields,
 }
 
@@ -233,7 +233,7 @@ pub(crate) fn with_memory<T>(render: impl FnOnce(&Bump) -> T) -> T {
     result
 }
 
-/// The text of one rendering, before it is handed out.
+/// The text of one rendering, before it is returned.
 pub(crate) struct Rendered {
     pub text: String,
     pub runs: Vec<Run>,
@@ -365,7 +365,7 @@ impl<'a> Session<'a> {
         let Some(tail) = self.template.program.tail else { return Ok(None) };
         if self.prompt.is_none() {
             let mut eval = self.eval(&[], true)?;
-            // What raises here raises behind any messages.
+            // A template that raises here raises behind any messages.
             self.prompt = Some(eval.run_from(tail).map(|()| eval.out.text).unwrap_or_default());
         }
         Ok(self.prompt.clone())

@@ -2,7 +2,7 @@
 
 use std::fmt;
 
-/// What kind of thing went wrong.
+/// The kind of fault.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum ErrorKind {
     /// The template is not valid Jinja: jinja2 refuses it as well.
@@ -63,7 +63,7 @@ impl Error {
         self
     }
 
-    /// What kind of thing went wrong.
+    /// The kind of fault.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind
     }

@@ -21,13 +21,13 @@ use crate::strftime::DateTime;
 use crate::text::Output;
 use crate::value::{Frame, Namespace, Undefined, Val};
 
-/// What a template may look at beside its values.
+/// The surroundings that a template may look at beside its values.
 pub(crate) struct Setting<'a> {
     /// The value of each of the template's names that it was given, else `Val::Missing`.
     pub globals: &'a [Val<'a>],
     /// The table of origins.
     pub origins: Arc<Origins>,
-    /// What `strftime_now` prints.
+    /// The time that `strftime_now` prints.
     pub now: Option<DateTime>,
 }
 
@@ -40,7 +40,7 @@ pub(crate) struct Eval<'a> {
     pub misplaced_generation: bool,
     program: &'a Program,
     setting: Setting<'a>,
-    /// What was assigned at the top level: macros see it.
+    /// The variables assigned at the top level: macros see them.
     exported: &'a [Cell<Val<'a>>],
     /// The namespaces whose text is being written.
     printing: Vec<&'a Namespace<'a>>,
@@ -148,7 +148,7 @@ impl<'a> Eval<'a> {
     }
 }
 
-/// What a variable holds.
+/// The value of a variable.
 #[inline]
 fn read_place<'a>(place: Place, frame: &'a Frame<'a>) -> Result<Val<'a>> {
     let mut frame = frame;

@@ -58,7 +58,7 @@ pub(crate) enum Filter {
     WordCount,
 }
 
-/// What `map` does with each item.
+/// The step that `map` takes with each item.
 pub(crate) enum Mapping<'a> {
     Attribute {
         path: Path<'a>,
@@ -72,7 +72,7 @@ pub(crate) enum Mapping<'a> {
     Invalid(&'a str),
 }
 
-/// What `select`, `reject` and their `attr` forms keep.
+/// The condition of items that `select`, `reject` and their `attr` forms keep.
 pub(crate) struct Selection<'a> {
     pub path: Option<Path<'a>>,
     /// `None`: what is true.
@@ -83,7 +83,7 @@ pub(crate) struct Selection<'a> {
     pub no_attribute: bool,
 }
 
-/// What `unique` compares by, and what it has seen.
+/// The key that `unique` compares by, and the keys that it has seen.
 pub(crate) struct Uniqueness<'a> {
     pub path: Path<'a>,
     pub case_sensitive: bool,

@@ -8,7 +8,7 @@ use crate::error::{Error, ErrorKind, Result};
 use crate::text::{Mix, Origin, Str};
 use crate::value::{List, Val};
 
-/// Bounds on one rendering. What exceeds one is an error of kind [`ErrorKind::Limit`].
+/// Bounds on one rendering. A rendering that exceeds one is an error of kind [`ErrorKind::Limit`].
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct Limits {
     /// Steps: statements and expressions evaluated, and one more for each 64 bytes that an operation reads or writes.

@@ -39,7 +39,7 @@ pub enum Value<'v> {
     Str(Cow<'v, str>),
     /// A list.
     List(Vec<Value<'v>>),
-    /// A dict. Of two entries with one key the last one counts, at the place of the first.
+    /// A dict. The last one of two entries with one key counts, at the place of the first.
     Object(Vec<(Cow<'v, str>, Value<'v>)>),
 }
 
@@ -52,7 +52,7 @@ pub enum Data<'v> {
     Value(&'v Value<'v>),
 }
 
-/// What becomes of message fields that are None.
+/// The treatment of message fields that are None.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum NoneFields {
     /// They are left out, and reasoning is known by the names `reasoning_content` and `thinking`, whichever one the
@@ -68,7 +68,7 @@ const MAX_DEPTH: u32 = 200;
 /// Up to how many entries of a dict are compared one by one to find a key that is there twice.
 const SMALL_DICT: usize = 24;
 
-/// Which part of the input is being read.
+/// The part of the input that is being read.
 #[derive(Debug, Clone, Copy)]
 struct Place {
     root: Root,
@@ -221,7 +221,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         Ok(Val::Dict(self.heap.alloc(Dict::new(entries, origin))?))
     }
 
-    /// Of entries with one key, keeps the first one's place and the last one's value.
+    /// Keeps the first one's place and the last one's value of entries with one key.
     fn drop_repeated(&mut self, begin: usize) {
         let entries = &mut self.entries[begin..];
         let text = |entry: &(Val<'a>, Val<'a>)| entry.0.as_str().map_or("", |key| key.text);

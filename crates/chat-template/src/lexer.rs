@@ -62,7 +62,7 @@ struct Lexer<'s> {
     tokens: Vec<Token>,
 }
 
-/// What opens at a `{`.
+/// The syntax that opens at a `{`.
 #[derive(Clone, Copy, PartialEq)]
 enum Opening {
     Block,

@@ -1,4 +1,4 @@
-//! Which bytes of a rendering are trained on. The README states the rules.
+//! The bytes of a rendering that are trained on. The README states the rules.
 
 mod parts;
 mod remedies;
@@ -15,7 +15,7 @@ use crate::text::Run;
 use crate::value::Val;
 use parts::Division;
 
-/// What is trained on.
+/// The parts of a conversation that are trained on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub enum TrainOn {
     /// Each assistant message: what the model would have to generate.
@@ -24,17 +24,17 @@ pub enum TrainOn {
     Last,
     /// The whole text.
     All,
-    /// The messages of these roles. Of other roles than the assistant's, what the message says, and the token right
-    /// behind it.
+    /// The messages of these roles. For other roles than the assistant's these are the text of the message, and the
+    /// token right behind it.
     Roles(Vec<String>),
-    /// What the template's generation blocks write.
+    /// The text that the template's generation blocks write.
     Template,
 }
 
 /// How to train.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]
 pub struct Training {
-    /// What is trained on.
+    /// The parts that are trained on.
     pub on: TrainOn,
     /// Whether reasoning is, where it is a field of its own.
     pub reasoning: bool,
@@ -46,7 +46,7 @@ pub struct Training {
     /// A token that is written behind an assistant message at the end of the conversation, if the template writes none
     /// there at which the model stops. It is trained on if the message is.
     pub final_stop: Option<String>,
-    /// What becomes of a conversation with reasoning that the template does not write.
+    /// The treatment of a conversation with reasoning that the template does not write.
     pub on_lost_reasoning: OnLostReasoning,
 }
 
@@ -159,7 +159,7 @@ impl Trained {
     }
 }
 
-/// What masks need to know of a message.
+/// The facts about a message that masks need.
 pub(crate) struct Message<'a> {
     role: &'a str,
     trained: bool,
@@ -323,16 +323,16 @@ pub(crate) struct Finder<'a, 'r> {
     adds_stop: bool,
     /// The messages whose ranges were derived, in order.
     derived: Vec<usize>,
-    /// Those of them that end in no stop token.
+    /// Messages of these that end in no stop token.
     unstopped: Vec<usize>,
-    /// What was found of the template's text between parts of messages.
+    /// The divisions that were found in the template's text between parts of messages.
     divisions: Vec<Division>,
 }
 
-/// What the text has of a message.
+/// The traces of a message in the text.
 #[derive(Debug, Clone, Default)]
 struct Trace {
-    /// What was written while a loop was at the message.
+    /// The text that was written while a loop was at the message.
     owned: Option<Range<usize>>,
     /// It was written in several places.
     split: bool,
@@ -356,7 +356,7 @@ enum Part {
     ToolCalls,
 }
 
-/// What the text has of each message.
+/// The traces of each message in the text.
 fn traces(rendering: &Rendering, messages: usize) -> Vec<Trace> {
     let mut traces = vec![Trace::default(); messages];
     let mut start = 0;
@@ -713,8 +713,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         let bytes = match (owned, own.first(), own.last()) {
             (Some(owned), ..) => owned,
             (None, Some((first, _)), Some((last, _))) => {
-                // No loop was at the message. What the template writes behind it ends where a conversation up to it
-                // ends.
+                // No loop was at the message. The template's text behind it ends where a conversation up to it ends.
                 let whole =
                     self.render(message + 1, false)?.filter(|whole| self.text().starts_with(&whole.text));
                 first.start..whole.map_or(0, |whole| whole.text.len()).max(last.end)
@@ -745,7 +744,7 @@ impl<'a, 'r> Finder<'a, 'r> {
             }
             return Ok(Start::behind(at));
         }
-        // What came before is rendered differently in the whole conversation: the prompt's end is looked for where
+        // The text before is rendered differently in the whole conversation: the prompt's end is looked for where
         // the message begins.
         if let Some(prompt) = &prompt
             && let Some(tail) = self.tail(prompt, message)?

@@ -1,6 +1,6 @@
 //! The table of origins: one node for each place of the input that a byte can come from.
 
-/// What an input value is part of.
+/// The part of the input that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Root {
     Template,
@@ -15,7 +15,7 @@ pub(crate) enum Root {
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub root: Root,
-    /// Of what is inside of a message: the message, counted from 1; else 0.
+    /// The message that a value inside of one belongs to, counted from 1; else 0.
     pub message: u32,
     pub parent: u32,
     /// The node right below that of the message, tool and so on that this one is in; 0: it is not inside of one.

@@ -33,7 +33,8 @@ impl Program {
     }
 }
 
-/// What is behind the last loop, if it depends only on what the template was given beside messages.
+/// The place behind the last loop, if the text there depends only on values that the template was given beside
+/// messages.
 fn fixed_tail(body: &[Stmt], names: &Names) -> Option<usize> {
     let begin = body.iter().rposition(|stmt| matches!(stmt.kind, StmtKind::For(_)))? + 1;
     let prompt = names.find("add_generation_prompt")?;

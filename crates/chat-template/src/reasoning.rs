@@ -15,7 +15,7 @@ use crate::rendering::Rendering;
 use crate::text::{Origin, Run, Str};
 use crate::value::{Dict, Val};
 
-/// What becomes of a conversation with reasoning that the template does not write.
+/// The treatment of a conversation with reasoning that the template does not write.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Hash)]
 pub enum OnLostReasoning {
     /// It is an error.
@@ -41,7 +41,8 @@ const FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 const TYPES: [&str; 2] = ["thinking", "reasoning"];
 /// The keys of such a part, or of such a field that is no string, that hold its words.
 const WORDS: [&str; 6] = ["thinking", "reasoning", "reasoning_content", "text", "content", "summary"];
-/// What begins and ends reasoning inside of content, of most models and of Gemma 4, and what both have in common.
+/// The marks that begin and end reasoning inside of content, of most models and of Gemma 4, and the bytes that both
+/// share.
 const MARKS: [(&str, &str, &[u8]); 2] =
     [("<think>", "</think>", b"think>"), ("<|channel>", "<channel|>", b"channel")];
 
@@ -85,7 +86,7 @@ impl Finder<'_, '_> {
                 });
             }
             for one in &found {
-                // Of the same words under two names, one is enough.
+                // If the same words stand under two names, one is enough.
                 let is_kept =
                     found.iter().zip(&is_written).any(|(other, is)| *is && other.words == one.words);
                 let found = LostReasoning { message, field: one.field.clone() };
@@ -198,7 +199,7 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
     }
 }
 
-/// What a text has of its messages.
+/// The reasoning of the messages that a text has.
 struct Written<'r> {
     /// The pieces that are more than white space, with their origins.
     pieces: Vec<(u32, &'r str)>,
@@ -403,7 +404,7 @@ impl Trial<'_> {
     }
 }
 
-/// What the names of variables have that are about the reasoning of earlier turns.
+/// Words in the names of variables that are about the reasoning of earlier turns.
 const OF_EARLIER_TURNS: [&str; 6] = ["preserve", "keep", "clear", "drop", "truncate", "history"];
 
 /// How many pairs of variables are tried.

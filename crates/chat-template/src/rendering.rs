@@ -1,4 +1,4 @@
-//! What a rendering gives: the text, and where each byte of it comes from.
+//! The result of a rendering: the text, and where each byte of it comes from.
 
 use std::fmt::Write;
 use std::ops::Range;
@@ -18,7 +18,7 @@ pub struct Rendering {
     pub(crate) misplaced_generation: bool,
 }
 
-/// What bytes come from.
+/// The source of bytes.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Source<'r> {
     /// The template's own text, or what it computed.
@@ -27,7 +27,7 @@ pub enum Source<'r> {
     SpecialToken,
     /// A message.
     Message {
-        /// Which one, counted from 0.
+        /// Its number, counted from 0.
         message: usize,
         /// The message's field: "role", "content", "`reasoning_content`", "`tool_calls`" and so on.
         part: &'r str,
@@ -165,7 +165,7 @@ impl Rendering {
         text
     }
 
-    /// What a node of the table stands for.
+    /// The source that a node of the table stands for.
     pub(crate) fn source(&self, origin: u32) -> Source<'_> {
         let root = self.origins.nodes[origin as usize].root;
         match root {

@@ -42,7 +42,7 @@ pub(crate) fn resolve(body: &mut [Stmt], names: &mut Names) -> Result<Root> {
     Ok(Root { scope: Scope { enter, leave: Vec::new() }, slots })
 }
 
-/// What jinja2's code generator knows of the place it writes to.
+/// The state of jinja2's code generator at the place that it writes to.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // As in jinja2.
 struct Frame {

@@ -1,4 +1,4 @@
-//! Which variable a name means. jinja2 compiles a template to Python functions, and what a name means follows from
+//! The variable that a name means. jinja2 compiles a template to Python functions, and what a name means follows from
 //! the Python variables it makes: one for each name and level of scopes. This module finds the same variables.
 
 use std::collections::{BTreeMap, BTreeSet};
@@ -59,7 +59,7 @@ impl Scopes {
         ScopeId(self.all.len() - 1)
     }
 
-    /// Whether the template has more than can be analyzed in time. What was found is incomplete then.
+    /// Whether the template has more than can be analyzed in time. The variables found are incomplete then.
     pub(crate) fn is_too_large(&self) -> bool {
         self.copied > MAX_COPIED
     }
@@ -122,7 +122,7 @@ impl Scopes {
         }
     }
 
-    /// Takes over what the branches of an `if` found. What only some of them store starts as it was outside.
+    /// Takes over what the branches of an `if` found. A variable that only some of them store starts as it was outside.
     fn join_branches(&mut self, scope: ScopeId, branches: &[ScopeId]) {
         let mut stored = BTreeSet::new();
         for branch in branches {
@@ -238,7 +238,7 @@ impl Scopes {
     }
 }
 
-/// Those of the names that are read somewhere in the statements before anything stores into them there, whatever the
+/// The names that are read somewhere in the statements before anything stores into them there, whatever the
 /// scopes in between.
 pub(crate) fn undeclared(body: &[Stmt], names: &[NameId]) -> BTreeSet<NameId> {
     let mut search =

@@ -15,9 +15,9 @@ use crate::text::{Origin, Str};
 /// A value. It is small and copied freely; what it points to lives as long as the rendering.
 #[derive(Clone, Copy)]
 pub(crate) enum Val<'a> {
-    /// Of a variable only: nothing was stored yet. Python raises when it is read.
+    /// A variable into which nothing was stored yet. Python raises when it is read.
     Unbound,
-    /// Of a variable only: jinja2's `missing`.
+    /// The value of a variable that is jinja2's `missing`.
     Missing,
     Undefined(&'a Undefined<'a>),
     None(Origin),
@@ -83,7 +83,7 @@ pub(crate) enum View {
 pub(crate) struct Dict<'a> {
     pub entries: &'a [(Val<'a>, Val<'a>)],
     pub origin: Origin,
-    /// Of a large dict: a hash table of the entries whose keys are strings.
+    /// The index of a large dict: a hash table of the entries whose keys are strings.
     index: OnceCell<&'a [u32]>,
 }
 
@@ -212,7 +212,7 @@ pub(crate) enum Function {
     StrftimeNow,
 }
 
-/// What a recursive loop runs again.
+/// The parts of a recursive loop that it runs again.
 #[derive(Clone, Copy)]
 pub(crate) struct Recursion<'a> {
     pub node: &'a For,

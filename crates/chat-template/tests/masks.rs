@@ -1,4 +1,4 @@
-//! What is trained on. Trained text stands between [[ and ]].
+//! Tests of the bytes that are trained on. Trained text stands between [[ and ]].
 
 use gristmill_chat_template::{
     Chat, ChatTemplate, Data, ErrorKind, OnLostReasoning, Result, TrainOn, Training, Value,
@@ -625,7 +625,7 @@ fn spans_know_white_space_of_the_template_and_words() {
     assert!(!only_stops);
     let (_, found, only_stops) = spans(source, messages, &Training::on(TrainOn::Last));
     assert_eq!((found.len(), only_stops), (1, true));
-    // What a message says is no white space of the template.
+    // White space that a message says is no white space of the template.
     let roles = Training::on(TrainOn::Roles(vec!["assistant".to_owned()]));
     let bare = "{% for m in messages %}{{ m.content }}{% endfor %}";
     let said = r#"[{"role": "user", "content": "U "}, {"role": "assistant", "content": "A"}]"#;

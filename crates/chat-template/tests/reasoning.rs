@@ -193,7 +193,7 @@ fn reasoning_inside_of_content_is_found_by_its_bytes() {
     for content in ["A", "<think></think>A", "<think> \\n</think>A", "</think>A"] {
         assert!(lost(CUT, &format!(r#""content": "{content}""#)).is_empty(), "{content}");
     }
-    // Of two parts the template keeps the first one.
+    // The template keeps the first one of two parts.
     let two = r#""content": "<think>R1</think>A1<think>R2</think>A2""#;
     assert_eq!(lost(LAST_ONLY, two), ["content"]);
     assert!(lost(PLAIN, two).is_empty());
@@ -280,7 +280,7 @@ fn final_stop_ends_the_last_turn_where_the_template_does_not() {
     let stopped = rendered(NEXT, PLAIN_TURNS, &stopping(&["<U>"], Some("<U>")), "{}").unwrap();
     assert!(stopped.unstopped.is_empty());
     assert_eq!(marked(stopped), "<U>Q1<A>[[A1<U>]]Q2<A>[[A2<U>]]");
-    // Of one turn it is enough; it ends earlier turns, too.
+    // One turn is enough; the token ends earlier turns, too.
     let one = r#"[{"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}]"#;
     assert_eq!(trained(NEXT, one, &stopping(&[], Some("<U>"))).unwrap(), "<U>Q<A>[[A<U>]]");
     assert_eq!(

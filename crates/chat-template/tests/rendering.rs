@@ -1,4 +1,4 @@
-//! Text: what jinja2 renders, one construct a test. The expected texts are jinja2's; `tests/chat_templates` compares
+//! Text: the output of jinja2, one construct a test. The expected texts are jinja2's; `tests/chat_templates` compares
 //! more of them at random.
 
 use gristmill_chat_template::{Chat, ChatTemplate, Data, DateTime, ErrorKind, Limits, NoneFields, Value};

@@ -3,7 +3,7 @@
 use gristmill_chat_template::{Chat, ChatTemplate, Data, DateTime, Limits, TrainOn, Training};
 use proptest::prelude::*;
 
-/// What templates are made of, in any order.
+/// The parts that templates are made of, in any order.
 const PARTS: [&str; 96] = [
     "{{",
     "}}",

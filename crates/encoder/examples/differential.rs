@@ -5,9 +5,9 @@
 //!
 //! For each tokenizer: every text of the corpus, a JSON list of (naughty) strings, every Unicode scalar value alone and
 //! between letters, random mixtures, runs of a million equal characters, added tokens inside text. Prints how many
-//! documents and bytes were compared and how many differ; exits with 1 if any does or a file is refused. Of a tokenizer
-//! for the reference engine there is nothing to compare, as the output says. Every document goes through the
-//! fast engine with each kernel that this processor supports.
+//! documents and bytes were compared and how many differ; exits with 1 if any does or a file is refused. A tokenizer
+//! for the reference engine has nothing to compare, as the output says. Every document goes through the fast engine
+//! with each kernel that this processor supports.
 #![allow(clippy::unwrap_used)] // a developer tool: any failure may abort it
 
 #[path = "../tests/support/corpus.rs"]

@@ -128,7 +128,7 @@ fn bytes_of<T: AsRef<str>>(texts: &[T]) -> usize {
     texts.iter().map(|text| text.as_ref().len()).sum()
 }
 
-/// What is wrong with one text of a batch.
+/// The error of one text of a batch.
 fn in_batch(index: usize, error: Error) -> Error {
     match error {
         Error::Tokenizer(reason) => Error::Tokenizer(format!("texts[{index}]: {reason}")),

@@ -28,7 +28,7 @@ use crate::simd::Simd;
 use crate::tokenizer_json::{BpeModel, ModelJson, TokenizerJson, UnigramModel, WordPieceModel};
 use crate::vocab::{Ids, Vocab};
 
-/// What all workers of one tokenizer share.
+/// The parts that all workers of one tokenizer share.
 pub struct FastEncoder {
     pub vocab: Vocab,
     pub added: AddedTokens,
@@ -45,7 +45,7 @@ pub struct FastEncoder {
 pub struct FastWorker {
     shared: Arc<FastEncoder>,
     pretokens: PretokenWorker,
-    /// What is not looked up yet.
+    /// The pre-tokens that are not looked up yet.
     text: PretokenBuffer,
     normalized: String,
 }
@@ -179,7 +179,7 @@ impl FastEncoder {
     }
 }
 
-/// What depends on the type of the model.
+/// The parts that depend on the type of the model.
 struct Parts {
     description: String,
     text: TextRules,

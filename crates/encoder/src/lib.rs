@@ -54,7 +54,7 @@ use tokenizer_json::TokenizerJson;
 /// Version of the `tokenizers` crate whose ids these are; part of a run's identity.
 pub const TOKENIZERS_VERSION: &str = "0.23.2";
 
-/// Which engine computes the ids.
+/// The engine that computes the ids.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Engine {
     /// gristmill's own, for the tokenizers whose structure it recognises.
@@ -63,27 +63,27 @@ pub enum Engine {
     Reference,
 }
 
-/// What special tokens that are spelled out in a text become.
+/// The treatment of special tokens that are spelled out in a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub enum SpecialTokens {
     /// Their ids, as in the reference.
     #[default]
     Id,
-    /// What their characters encode to (`encode_special_tokens` of the reference).
+    /// The ids that their characters encode to (`encode_special_tokens` of the reference).
     Text,
 }
 
 /// How to make an [`Encoder`].
 #[derive(Debug, Clone)]
 pub struct EncoderOptions {
-    /// What special tokens that are spelled out in a text become.
+    /// The treatment of special tokens that are spelled out in a text.
     pub special_tokens_in_text: SpecialTokens,
     /// [`Engine::Reference`] to use the reference engine whatever the file; [`Engine::Fast`] to use the fast one where
     /// the file allows.
     pub engine: Engine,
     /// About how many bytes the cache of one worker may grow to.
     pub cache_bytes: usize,
-    /// What the hot loops run on: other than the best one only for tests and comparisons.
+    /// The instructions that the hot loops run on: other than the best one only for tests and comparisons.
     pub simd: Simd,
 }
 
@@ -103,7 +103,7 @@ impl Default for EncoderOptions {
 pub struct EncoderMemory {
     /// Shared by all workers: vocabulary, merges, tables, and the file itself.
     pub shared: usize,
-    /// What the cache of one worker begins with.
+    /// The memory that the cache of one worker begins with.
     pub worker: usize,
     /// The bound on the cache of one worker; buffers of a few times its longest text come on top, of tens of times
     /// behind a normalizer of the library.
@@ -135,7 +135,7 @@ struct Shared {
     backend: Backend,
     reason: String,
     /// Idle workers: those of earlier calls of [`Encoder::encode`] and [`Encoder::encode_batch`], whose caches are
-    /// warm, and one created at load. Those that [`Encoder::worker`] gives away do not come back.
+    /// warm, and one created at load. Workers that [`Encoder::worker`] gives away do not come back.
     idle: Mutex<Vec<FastWorker>>,
     /// Made when offsets are first asked for.
     spellings: Lazy<Spellings>,
@@ -150,7 +150,7 @@ enum Backend {
     Reference(Reference),
 }
 
-/// What one thread needs to encode; create one per thread with [`Encoder::worker`].
+/// The memory that one thread needs to encode; create one per thread with [`Encoder::worker`].
 pub struct EncodeWorker {
     shared: Arc<Shared>,
     fast: Option<FastWorker>,
@@ -169,7 +169,7 @@ impl Encoder {
                 let description = fast.description.clone();
                 (Backend::Fast(Arc::new(fast), Lazy::new()), description)
             }
-            // What the fast engine does not support may be something that the reference refuses.
+            // The reference may refuse what the fast engine does not support.
             Err(reason) => {
                 let reference = make_reference(json, &options)?;
                 let reason = match reference.model() {
@@ -346,7 +346,7 @@ impl Encoder {
         outcome.map(|()| ids)
     }
 
-    /// What one thread needs to encode.
+    /// The memory that one thread needs to encode.
     pub fn worker(&self) -> EncodeWorker {
         let idle = lock_unless_forked(&self.shared.idle).and_then(|mut idle| idle.pop());
         let fast = idle.or_else(|| self.shared.backend.new_worker());
@@ -423,7 +423,7 @@ impl Shared {
 }
 
 impl Backend {
-    /// What a thread needs for the fast engine.
+    /// The memory that a thread needs for the fast engine.
     fn new_worker(&self) -> Option<FastWorker> {
         match self {
             Self::Fast(fast, _) => Some(FastWorker::new(Arc::clone(fast))),

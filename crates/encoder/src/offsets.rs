@@ -40,7 +40,7 @@ struct Short(u64);
 impl Short {
     const LONGEST: usize = 6;
 
-    /// Of a longer token a length that no other has.
+    /// A longer token has a length that no other has.
     fn new(bytes: &[u8], is_added: bool) -> Self {
         let mut number = [0xFF, u8::from(is_added), 0, 0, 0, 0, 0, 0];
         if bytes.len() <= Self::LONGEST {
@@ -64,7 +64,8 @@ impl Short {
 }
 
 impl Spellings {
-    /// Of tokens in the order of their ids: the spelling in tokenizer.json, and whether it is an added token.
+    /// Makes the spellings of tokens in the order of their ids: the spelling in tokenizer.json, and whether it is an
+    /// added token.
     pub fn new(spelling: Spelling, tokens: impl Iterator<Item = (String, bool)>) -> Self {
         let mut spellings = Self { bytes: Vec::new(), tokens: Vec::new(), short: Vec::new() };
         for (token, is_added) in tokens {

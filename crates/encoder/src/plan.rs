@@ -14,7 +14,7 @@ use crate::vocab::single_char;
 /// How many normalizers a description names.
 const MOST_NAMED: usize = 4;
 
-/// What to do with text before it is merged.
+/// The steps that text goes through before it is merged.
 pub struct Plan {
     pub style: Style,
     /// A Metaspace behind the pre-tokenizer that splits text: whether it puts a marker in front, and whether it splits.
@@ -27,7 +27,7 @@ pub enum Style {
     /// Byte-level, or of characters as they are.
     Split { pretokenizer: Pretokenizer, normalizer: Option<Normalizer> },
     SentencePiece {
-        /// What comes before the markers.
+        /// The normalizer before the markers.
         normalizer: Option<Normalizer>,
         prefix: Prefix,
         /// Whether the normalizer makes the markers: added tokens are then compared with text that has them. Metaspace
@@ -204,8 +204,8 @@ fn words(model: &str, normalizers: &[&Value], json: &Value, simd: Simd) -> Resul
     }
 }
 
-/// For Unigram: words behind any pre-tokenizer, or with Metaspace, alone or behind another one. What normalizers do to
-/// spaces is left to them.
+/// For Unigram: words behind any pre-tokenizer, or with Metaspace, alone or behind another one. The treatment of spaces
+/// by normalizers is left to them.
 fn unigram(
     normalizers: &[&Value],
     steps: &[&Value],
@@ -291,9 +291,9 @@ fn sentence_piece(
     }
     let (prefix, before_each_space) = match marks {
         [step, ..] => match (&*marking, metaspace(step)?) {
-            // What they do Metaspace would do, but added tokens are compared with text that has markers.
+            // Metaspace would do the same, but added tokens are compared with text that has markers.
             ([] | [Spaces], rules) => rules,
-            // What `transformers` 5 writes for Llama 2's kind of SentencePiece model.
+            // The form that `transformers` 5 writes for Llama 2's kind of SentencePiece model.
             ([Spaces, DoubleFirst], (Prefix::Always, split)) => (Prefix::AlwaysAndDoubleFirst, split),
             _ => return Err("its normalizers before Metaspace are not supported".into()),
         },

@@ -6,7 +6,7 @@ use crate::layout::MAX_IDS;
 use crate::lazy::Lazy;
 use crate::tokenizer_json::Token;
 
-/// What SentencePiece-style tokenizers write for a space.
+/// The character that SentencePiece-style tokenizers write for a space.
 pub const MARKER: char = '\u{2581}';
 pub const MARKER_TEXT: &str = "\u{2581}";
 

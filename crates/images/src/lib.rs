@@ -39,7 +39,7 @@ pub struct Size {
     pub height: u32,
 }
 
-/// What becomes of transparent pixels.
+/// The treatment of transparent pixels.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Alpha {
     /// The colour is kept, as by Pillow's `convert("RGB")`.
@@ -95,7 +95,7 @@ pub enum Error {
     TooLarge {
         /// The format.
         format: Format,
-        /// What the header declares.
+        /// The size that the header declares.
         size: Size,
         /// The limit.
         max_pixels: u64,
@@ -105,7 +105,7 @@ pub enum Error {
     Damaged {
         /// The format.
         format: Format,
-        /// What was expected, and what was found.
+        /// The value that was expected, and the one that was found.
         reason: String,
     },
 }

@@ -1,5 +1,5 @@
-//! PNG: of alpha and transparent colours Pillow keeps the colour, of 16 bits a sample the high byte, but of 16-bit
-//! greyscale what is above 255 becomes 255.
+//! PNG: Pillow keeps the colour of alpha and transparent colours, and the high byte of 16 bits a sample, but in 16-bit
+//! greyscale values above 255 become 255.
 
 use std::io::Cursor;
 

@@ -1,4 +1,5 @@
-//! What needs no reference: errors, limits, and bytes at random. Pixels are compared with Pillow in tests/python/images.
+//! Tests that need no reference: errors, limits, and bytes at random. Pixels are compared with Pillow in
+//! tests/python/images.
 
 use gristmill_images::{Error, Format, MAX_PIXELS, Size, decode, size};
 use proptest::prelude::*;

@@ -20,7 +20,7 @@ use crate::client::{Counters, lock};
 /// The names of files that are whole, and of those that are written.
 const WHOLE: &str = ".shard";
 const UNFINISHED: &str = ".unfinished";
-/// What a file ends with, after its checksum.
+/// The bytes at the end of a file, after its checksum.
 const MARK: &[u8; 8] = b"gmcache1";
 const CHUNK_BYTES: usize = 1 << 20;
 
@@ -197,7 +197,7 @@ fn is_whole(file: &File, key: &Key) -> io::Result<bool> {
     Ok(is_long && file.read_exact_at(&mut found, key.size).is_ok() && found == end)
 }
 
-/// What comes after an object's bytes.
+/// The bytes after an object's own.
 fn ending(key: &Key, checksum: u32) -> Vec<u8> {
     [key.text().as_bytes(), &checksum.to_le_bytes(), MARK].concat()
 }

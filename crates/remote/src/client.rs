@@ -67,11 +67,11 @@ pub struct Listed {
     pub key: String,
     /// Bytes.
     pub size: u64,
-    /// What changes with its content, if the store says so.
+    /// The tag that changes with its content, if the store says so.
     pub e_tag: Option<String>,
 }
 
-/// What is in a folder of a store.
+/// The contents of a folder of a store.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Listing {
     /// The folders directly in it, where only those are listed.
@@ -82,12 +82,12 @@ pub struct Listing {
     pub odd: Vec<String>,
 }
 
-/// What clients have done. It outlives them.
+/// Counters of the work of clients. It outlives them.
 #[derive(Debug, Default)]
 pub struct Counters {
     /// Requests for ranges of objects.
     pub requests: AtomicU64,
-    /// Those after a failed one.
+    /// Requests after a failed one.
     pub retries: AtomicU64,
     /// Bytes received.
     pub bytes: AtomicU64,
@@ -115,7 +115,7 @@ pub struct Client {
     runtime: Arc<OwnedRuntime>,
 }
 
-/// What requests share.
+/// The parts that requests share.
 pub(crate) struct Shared {
     pub(crate) retry_timeout: Duration,
     /// How long an answer may take to begin or go on.
@@ -133,7 +133,7 @@ pub(crate) struct Shared {
     e_tags: Mutex<HashMap<Arc<str>, Arc<str>>>,
     /// URLs of objects that are gone or have changed.
     lost: Mutex<HashSet<Arc<str>>>,
-    /// What is read after an object, by the URL of that one.
+    /// The object that is read after an object, by the URL of that one.
     following: Mutex<HashMap<Arc<str>, Announced>>,
     /// First ranges of objects that are opened next, by their URLs.
     pub(crate) begun: Mutex<HashMap<Arc<str>, Requested>>,
@@ -494,7 +494,7 @@ impl Shared {
         Some(tee)
     }
 
-    /// What is read after the object of `url`, if that is known. The next call finds nothing.
+    /// The object that is read after that of `url`, if it is known. The next call finds nothing.
     pub(crate) fn following(&self, url: &str) -> Option<Announced> {
         lock(&self.following).remove(url)
     }

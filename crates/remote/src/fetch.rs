@@ -26,7 +26,7 @@ pub(crate) struct Wanted {
     pub(crate) size: u64,
 }
 
-/// All bytes of a range. What has arrived before a failure is kept.
+/// All bytes of a range. The bytes that arrived before a failure are kept.
 pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -> Result<Bytes, Failure> {
     let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
     let mut weather = Weather::new(shared.retry_timeout);
@@ -105,7 +105,7 @@ async fn receive(
     Ok(())
 }
 
-/// What an error of a store is.
+/// The kind of attempt that an error of a store is.
 pub(crate) fn attempt_of(error: &Error) -> Attempt {
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(found) = cause {

@@ -16,8 +16,8 @@ pub struct Hub {
 }
 
 impl Hub {
-    /// That of the options `hf_endpoint` and `hf_token`; else that of the environment, as the hub's own library reads it:
-    /// `HF_ENDPOINT`, `HF_TOKEN`, and the file that `hf auth login` writes.
+    /// The hub of the options `hf_endpoint` and `hf_token`; else that of the environment, as the hub's own library
+    /// reads it: `HF_ENDPOINT`, `HF_TOKEN`, and the file that `hf auth login` writes.
     pub fn find(storage: &[(String, String)]) -> Self {
         let option =
             |wanted: &str| storage.iter().find(|(name, _)| name == wanted).map(|(_, value)| value.clone());

@@ -10,7 +10,7 @@ use object_store::path::Path;
 const ELEMENTS: [(&str, &str); 4] =
     [("Contents", "Key"), ("CommonPrefixes", "Prefix"), ("Blob", "Name"), ("BlobPrefix", "Name")];
 
-/// Keys of a page that no request can name. Those of folders end in a slash.
+/// Keys of a page that no request can name. Keys of folders end in a slash.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OddKeys(pub(crate) Vec<String>);
 

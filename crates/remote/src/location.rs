@@ -3,8 +3,8 @@
 /// A store, and the key of an object in it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Location {
-    /// Scheme and authority: `gs://bucket`. Objects with the same are in one store. Of the hub the repository, too:
-    /// `hf://datasets/owner/name@revision`.
+    /// Scheme and authority: `gs://bucket`. Objects with the same are in one store. For the hub it has the repository,
+    /// too: `hf://datasets/owner/name@revision`.
     pub root: String,
     /// The rest, without a slash at the start, as it is spelled: the store encodes what a request must encode.
     pub key: String,

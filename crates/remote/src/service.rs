@@ -16,7 +16,7 @@ use crate::listing;
 /// An answer that trying again does not change.
 #[derive(Debug, thiserror::Error)]
 pub(crate) enum Refusal {
-    /// What was expected, found, and can be done.
+    /// The value that was expected, the one that was found, and advice.
     #[error("{0}")]
     Final(String),
     /// The store denies access.

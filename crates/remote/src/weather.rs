@@ -1,4 +1,4 @@
-//! What goes wrong on a network, and how long it is waited out.
+//! Failures of a network, and how long they are waited out.
 //!
 //! | failure | waited out for | then |
 //! | --- | --- | --- |
@@ -64,7 +64,7 @@ pub(crate) struct Weather {
     noted: Instant,
 }
 
-/// What to do after a failed attempt.
+/// The step after a failed attempt.
 pub(crate) enum Next {
     /// Wait so long and try again; `note` says so in the log.
     Retry {

@@ -75,7 +75,7 @@ async fn send(store: &dyn ObjectStore, path: &Path, file: &File, size: u64) -> o
             Ok(0) => return upload.finish().await.map(drop),
             Ok(length) => upload.write(&piece[..length]),
             Err(error) => {
-                // What is left of an upload that ended costs its owner money.
+                // The parts of an upload that ended cost its owner money.
                 let _ = upload.abort().await;
                 return Err(error);
             }
@@ -83,7 +83,7 @@ async fn send(store: &dyn ObjectStore, path: &Path, file: &File, size: u64) -> o
     }
 }
 
-/// That nothing is found there has another meaning where something is written.
+/// An object that is not found has another meaning where something is written.
 fn written(url: &str, result: Result<(), Failure>) -> Result<(), Failure> {
     result.map_err(|failure| match failure {
         Failure::Missing(_) => Failure::Unavailable(format!(

@@ -50,5 +50,5 @@ class Job:
 
     @property
     def kind(self) -> str:
-        """What a record becomes: `text`, `chat` or `completion`."""
+        """The kind of sample that a record becomes: `text`, `chat` or `completion`."""
         return "text" if self.sample is None else str(self.sample["kind"])

@@ -23,7 +23,7 @@ _STARTS = 7
 # A paced consumer needs so much longer for a batch than the pipeline, but never less than the least.
 _PACE = 1.5
 _LEAST_PACE_SECONDS = 0.002
-# Of at most so many batches the delays are kept.
+# The delays of at most so many batches are kept.
 _BATCHES = 2000
 
 

@@ -30,7 +30,7 @@ def in_child(name: str, job: Job, *, count: bool = False) -> dict[str, Any]:
         # The shards are local: nothing is to be asked of the hub.
         "HF_HUB_OFFLINE": "1",
         "HF_DATASETS_OFFLINE": "1",
-        # What it leaves there when it is killed goes with the folder.
+        # A file that it leaves there when it is killed goes with the folder.
         **({"TMPDIR": job.scratch} if job.scratch else {}),
     }
     request = {"name": name, "job": asdict(job), "count": count}

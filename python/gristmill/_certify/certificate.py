@@ -14,7 +14,7 @@ from gristmill.errors import GristmillError
 
 _FORMAT = 1
 _HASH = "certificate_sha256"
-# What ids depend on.
+# The facts that ids depend on.
 _COMPARED = (
     *("sha256", "special_tokens_in_text", "engine", "kernels"),
     *("versions.gristmill", "versions.commit", "versions.tokenizers_crate"),
@@ -26,7 +26,7 @@ _COUNTS = ("texts", "characters", "bytes", "tokens", "differences", "refused", "
 
 
 def identity(encoder: Encoder) -> dict[str, Any]:
-    """What ids depend on: the file, the option, versions, and the code that runs on this processor."""
+    """The facts that ids depend on: the file, the option, versions, and the code that runs on this processor."""
     info = build_info()
     is_fast = encoder.engine == "fast"
     return {
@@ -92,7 +92,7 @@ def misfits(certificate: Mapping[str, Any], here: Mapping[str, Any]) -> list[str
 
 
 def caveats(certificate: Mapping[str, Any], here: Mapping[str, Any]) -> list[str]:
-    """What `misfits` cannot compare; the arguments are its own."""
+    """The facts that `misfits` cannot compare; the arguments are its own."""
     commits = _at(certificate, "versions.commit"), _at(here, "versions.commit")
     if commits != (None, None):  # one that only one side knows is a misfit
         return []
@@ -129,7 +129,7 @@ def describe(certificate: Mapping[str, Any]) -> str:
 
 
 def describe_check(certificate: Mapping[str, Any], found: Sequence[str], limits: Sequence[str]) -> str:
-    """What `misfits` and `caveats` found, for people."""
+    """The findings of `misfits` and `caveats`, for people."""
     compared = counted(certificate["totals"]["texts"], "text")
     outcome = (
         ["does not fit:", *(f"  {reason}" for reason in found)]

@@ -17,7 +17,7 @@ from gristmill._util.progress import Progress
 from gristmill._util.text import counted
 from gristmill.errors import TokenizerError
 
-# Of one kind that are compared at once.
+# Texts of one kind that are compared at once.
 _BATCH_TEXTS = 256
 _BATCH_CHARACTERS = 2**16
 # Given texts are longer than generated ones, and those that matter most.
@@ -26,7 +26,7 @@ _GIVEN_CHARACTERS = 2**18
 
 @dataclass(frozen=True)
 class Job:
-    """What is compared, and for how long.
+    """The texts that are compared, and for how long.
 
     Attributes:
       tokenizer: path of the tokenizer.json.

@@ -21,7 +21,7 @@ _MOST_IDS = 200
 
 @dataclass
 class Counts:
-    """What was compared of one kind of texts.
+    """The counts of the texts of one kind that were compared.
 
     Attributes:
       texts: number of texts.

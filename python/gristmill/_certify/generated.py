@@ -33,7 +33,7 @@ _SCRIPTS = (
     *(((0x1100, 0x1200),), ((0xFF01, 0xFFEF),), ((0x10400, 0x10450),), ((0x1D400, 0x1D800),), ((0x20000, 0x2A6E0),)),
     *(((0x1F300, 0x1F650), (0x1F900, 0x1FA00)),),
 )
-# What decoders leave where bytes were wrong, and characters without a glyph.
+# The characters that decoders leave where bytes were wrong, and characters without a glyph.
 _ODD = (
     *("\ufffd", "\ufffd" * 3, "\ufeff", "\ufffe", "\uffff", "\ufdd0", "\U0010ffff", "\ue000", "\ud7ff", "\U000e0041"),
     *("\x00", "\x01", "\x7f", "\x80", "\x9f", "\xad", "\u034f", "\u061c", "\u200d", "\u200e", "\u202e", "\u2066"),
@@ -43,7 +43,7 @@ _ODD = (
 
 @dataclass(frozen=True)
 class Material:
-    """What texts are made of.
+    """The material that texts are made of.
 
     Attributes:
       added: the spellings of the added tokens.

@@ -67,7 +67,7 @@ class JinjaTemplate:
                 return self._pieces({**self._special_tokens, **variables})
             except TemplateError:
                 raise
-            except Exception as error:  # What an expression of a template may raise.
+            except Exception as error:  # An expression of a template may raise any error.
                 raise TemplateError(_described(error)) from error
 
     def _pieces(self, variables: Mapping[str, Any]) -> tuple[str, list[tuple[int, int]] | None]:

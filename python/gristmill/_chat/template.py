@@ -135,7 +135,7 @@ class ChatTemplate:
 
     @property
     def template_engine(self) -> str:
-        """What renders conversations: `"core"`, or `"jinja2"`. Their texts are the same."""
+        """The engine that renders conversations: `"core"`, or `"jinja2"`. Their texts are the same."""
         return "core" if self._unsupported is None else "jinja2"
 
     @property
@@ -459,7 +459,7 @@ def train_options(
     on_lost_reasoning: OnLostReasoning,
     final_stop: str | None,
 ) -> dict[str, Any]:
-    """What is trained on, as the core takes it.
+    """The parts that are trained on, as the core takes them.
 
     Raises:
       ArgumentError: `on_lost_reasoning` is no word that it may be.

@@ -102,7 +102,7 @@ def bench(
 ) -> None:
     """Compare speed with common input pipelines.
 
-    SHARDS are your own, paths, globs and URLs; without them the demo's text is measured. Of shards in stores,
+    SHARDS are your own, paths, globs and URLs; without them the demo's text is measured. With shards in stores,
     gristmill alone is measured.
 
     Tokens a second from gzipped JSONL to packed batches: of gristmill; of `datasets` streaming with `tokenizers`

@@ -102,7 +102,7 @@ def certify(
     if check is not None:
         _check_alone("--check", "table")
         return _check(tokenizer, check, as_json=as_json)
-    if math.isnan(minutes):  # which the range lets pass
+    if math.isnan(minutes):  # the range lets NaN pass
         raise click.UsageError("--minutes: expected a number")
     if documents is not None and options.is_given("minutes"):
         raise click.UsageError("--documents and --minutes cannot be combined")

@@ -59,7 +59,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
 
 
 def _message_of(error: Exception) -> str:
-    """An error's message. That of the system, without its number."""
+    """An error's message. The message of a system's error is without its number."""
     if isinstance(error, OSError) and error.strerror and error.filename is not None:
         return f"{error.filename!r}: {error.strerror}"
     return str(error)

@@ -46,7 +46,7 @@ def with_options(file: MixtureFile, given: Mapping[str, Any]) -> MixtureFile:
 
     Args:
       file: the file.
-      given: all options of the command that are arguments of `PackedDataset` or `Encoder`, by name. Those of stores
+      given: all options of the command that are arguments of `PackedDataset` or `Encoder`, by name. Options of stores
         are for the sources that have none of their own.
     """
     own = {name: value for name, value in given.items() if options.is_given(name)}

@@ -81,7 +81,7 @@ TYPES: Mapping[str, Any] = {
 
 # The form of a row list.
 ROW_LIST = "FILES[:column=NAME][:key=KEY]"
-# Those whose options may be repeated and have another name, and the form of their values.
+# The arguments whose options may be repeated and have another name, and the form of their values.
 _REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER...", "storage_options": "NAME=VALUE"}
 
 

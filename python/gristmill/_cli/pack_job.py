@@ -1,4 +1,4 @@
-"""What `gristmill pack` packs."""
+"""The job of `gristmill pack`."""
 
 from dataclasses import dataclass
 from pathlib import Path
@@ -23,7 +23,7 @@ if TYPE_CHECKING:  # Loads Grain.
 
 @dataclass(frozen=True)
 class Job:
-    """What is packed, as the command line or a mixture file names it.
+    """The stream that is packed, as the command line or a mixture file names it.
 
     Attributes:
       shards: paths and globs of all shards.
@@ -72,11 +72,11 @@ class Job:
         return PackedDataset(self.shards, tokenizer=encoder, **{**self.arguments, **sample})
 
     def source(self, dataset: "PackedDataset") -> Source:
-        """What the index says of it. Relative names would mean something else wherever `verify` is called."""
+        """The index's source. Relative names would mean something else wherever `verify` is called."""
         from gristmill._dataset.packed import spec_of
         from gristmill._files.source import sizes_of, without_storage_options
 
-        # Those may be secrets.
+        # Storage options may be secrets.
         arguments = {name: value for name, value in self.arguments.items() if name != "storage_options"}
         if self.file is None:
             rows = spec_of(dataset).sources[0].drop

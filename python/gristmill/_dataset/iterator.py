@@ -89,10 +89,10 @@ class StreamIterator(grain.DatasetIterator[T]):
           prepared ahead included. A run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound
           by its input.
 
-          Of samples with images also `images` and `image_tokens` of the rows, `undecodable`, the documents that are not
-          trained on because an image of theirs is damaged, and the seconds of the stage `decode`.
+          With samples with images also `images` and `image_tokens` of the rows, `undecodable`, the documents that are
+          not trained on because an image of theirs is damaged, and the seconds of the stage `decode`.
 
-          Of a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
+          With a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
           `documents`, `only_stops`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),
           `exhausted_lanes` (those in which it has delivered its last epoch), `asked` (the share of the rows that the
           weights have asked for up to here) and `given` (its share of the rows).
@@ -178,7 +178,7 @@ class PackedDatasetIterator(StreamIterator[Element]):
           A dict of int32 arrays, with the keys of the `layout`, see `PackedDataset`: `[rows, sequence_length]`
           with `batch_size`, where `rows` are those of the lanes of this iterator, else `[sequence_length]`. With
           `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`; with `source_arrays` also `source` and
-          `weight` (float32), `[rows]` or of no axes. Those of `varlen` have other shapes, too. The arrays are the
+          `weight` (float32), `[rows]` or of no axes. The arrays of `varlen` have other shapes, too. The arrays are the
           caller's to keep and to change.
 
         Raises:

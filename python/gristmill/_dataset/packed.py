@@ -263,9 +263,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
 
     @property
     def pieces(self) -> list[Piece]:
-        """What is dealt to lanes: the shards in order, the ones of more than `split_bytes` bytes in pieces.
+        """The pieces that are dealt to lanes: the shards in order, the ones of more than `split_bytes` bytes in pieces.
 
-        Of a mixture those of each source, one source after another.
+        In a mixture they are the pieces of each source, one source after another.
         """
         return self._spec.pieces
 
@@ -282,7 +282,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     def plan(self, epoch: int = 0) -> list[list[str]]:
         """The shards of each lane in an epoch, in the order in which it reads them; pieces as `path[start:end]`.
 
-        Of a mixture those of each source, one source after another, as if all were in that epoch.
+        In a mixture they are the shards of each source, one source after another, as if all were in that epoch.
 
         Raises:
           ArgumentError: `epoch` is below 0 or has more than 64 bits.

@@ -15,7 +15,7 @@ _LOG = logging.getLogger("gristmill")
 _REPORT_SECONDS = 10.0
 
 
-# What is said of a source, some lanes and all, by what happens then.
+# The words for the end of a source, in some lanes and in all, by what happens then.
 _EXHAUSTED = {
     "continue": "the source %r is exhausted in %s of %s: the others share its rows",
     "stop": "the source %r is exhausted in %s of %s, which end with it",
@@ -44,7 +44,7 @@ class Reporter:
         self._begin()
 
     def restored(self, stream: Stream) -> None:
-        """What came before a restored position was reported by the run that saved it."""
+        """The run that saved a restored position reported what came before it."""
         stats = stream.stats()
         self._quarantined = stats["quarantined"]
         self._undecodable = stats.get("undecodable", 0)

@@ -62,7 +62,7 @@ class Spec:
 
     @property
     def pieces(self) -> list[Piece]:
-        """What is dealt to lanes, of all sources."""
+        """The pieces that are dealt to lanes, of all sources."""
         return [piece for source in self.sources for piece in source.pieces]
 
     @property

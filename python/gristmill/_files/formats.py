@@ -17,7 +17,7 @@ from gristmill._files.row_items import Collector, Documents, Items, Rows
 from gristmill._util.atomic_files import DamagedError, unfinished
 from gristmill._util.local_files import MapMode, mapped
 
-# Of reading a header.
+# Attempts to read a header.
 _TRIES = 100
 
 

@@ -58,7 +58,7 @@ def inspect(path: Path) -> dict[str, Any]:
 
 
 def inspect_remote(url: str, storage_options: StorageOptions) -> dict[str, Any] | None:
-    """What the index and the notes of a packed folder in a store say; None if it is none.
+    """The facts in the index and the notes of a packed folder in a store; None if it is none.
 
     Raises:
       GristmillError: they are damaged, or the store cannot be reached.

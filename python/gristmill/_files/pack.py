@@ -115,7 +115,7 @@ def packing_of(
     fields: Sequence[str],
     steps: int | None,
 ) -> Packing:
-    """What the index says of the packing of a dataset; the arguments are those of `pack`.
+    """The packing of a dataset as the index describes it; the arguments are those of `pack`.
 
     Raises:
       MissingExtraError: the format needs a library that is not installed.
@@ -300,7 +300,7 @@ class _Part:
 
     def abandon(self) -> None:
         """Closes the files; without a note the part is not finished."""
-        # What interrupted the writer may have left it unable to write the rest.
+        # The interruption of the writer may have left it unable to write the rest.
         with contextlib.suppress(Exception):
             self._writer.close()
 

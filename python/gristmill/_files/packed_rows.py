@@ -26,7 +26,7 @@ _OPEN_PARTS = 128
 class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
     """All rows of packed folders, by their number: a random-access source for Grain.
 
-    `rows[i]` is a dict of int32 arrays `[sequence_length]`, one for each packed field. Of a folder in Megatron's format
+    `rows[i]` is a dict of int32 arrays `[sequence_length]`, one for each packed field. In a folder in Megatron's format
     it is a document: `{"inputs": ids}`, int32 `[tokens]`, EOS included. Rows are in the order in which they were
     packed; several folders, as hosts pack them with `--shard-index`, and units follow one another. Files are opened as
     they are needed, and rows are read from disk at each access.

@@ -43,8 +43,8 @@ def pack(
     `PackedRows`, `gristmill verify`, `gristmill view`.
 
     Args:
-      dataset: what to pack, with a `batch_size` and an end, unless `steps` says it. Those of `shard_index=` pack the
-        rows of their lanes.
+      dataset: what to pack, with a `batch_size` and an end, unless `steps` says it. Datasets with `shard_index=` pack
+        the rows of their lanes.
       folder: the folder to write, or the URL of one in a store. It is made if it is not there.
       format: `"npy"`, arrays int32 `[rows, fields, sequence_length]`; `"array_record"`, a record for each row;
         `"parquet"`, a column for each field; or `"megatron"`, pairs of `.bin` and `.idx` with whole documents.
@@ -52,7 +52,7 @@ def pack(
       fields: the fields of rows to write, such as `["inputs", "inputs_segmentation"]`; none: all.
       steps: how many steps (global batches) to pack; None: all.
       units: in how many units, which divide the lanes; each is a folder in `folder`, as `gristmill pack --unit` writes
-        it. What is left of an interrupted call may be finished by other machines. None: not in units.
+        it. The rest of an interrupted call may be finished by other machines. None: not in units.
       engine: `"ray"`: the units are tasks of a Ray cluster, whose nodes all see the folder, the shards and the
         tokenizer. None: one after the other in this process.
       cpus: with an engine, CPUs of a task, which are the threads of its dataset.
@@ -109,7 +109,7 @@ def pack(
 
 
 def _source_of(dataset: PackedDataset) -> Source:
-    """What the index says of a dataset: as much of it as `gristmill verify` can make again."""
+    """The source of a dataset as the index describes it: as much as `gristmill verify` can make again."""
     spec = spec_of(dataset)
     sizes = sizes_of(dataset)
     arguments = {} if spec.mixing else fingerprints.arguments_of(dataset.fingerprint)

@@ -44,7 +44,7 @@ class Writer:
         )
 
     def write(self, items: Items) -> None:
-        """Appends rows. Those of the last row group wait for more."""
+        """Appends rows. The rows of the last row group wait for more."""
         rows = np.concatenate([self._rows, np.asarray(items, self._dtype)])
         whole = len(rows) // self._group * self._group
         for start in range(0, whole, self._group):

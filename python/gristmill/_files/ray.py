@@ -161,7 +161,7 @@ class _Run:
     def _note(self, waiting: int) -> str:
         if not self._seconds:
             return f"{len(self.running)} running"
-        # Those that run are half done.
+        # Units that run are half done.
         left = (waiting + len(self.running) / 2) * statistics.mean(self._seconds) / max(self._slots() - 1, 1)
         failed = f", {len(self.failed)} failed" if self.failed else ""
         return f"{len(self.running)} running{failed}, {left / 60:.0f} min left"

@@ -46,7 +46,7 @@ PackUnit = Callable[[int, "Path | str | None"], dict[str, Any]]
 
 
 class Plan(TypedDict):
-    """What is packed in units.
+    """The stream that is packed in units.
 
     Attributes:
       units: how many units there are; they divide the lanes.

@@ -8,7 +8,7 @@ import numpy.typing as npt
 import gristmill._core as _core
 from gristmill._util import checks
 
-# Of a build without NASM, for people.
+# The words for a build without NASM, for people.
 SLOW_JPEG = "without vector code, at half the speed: build with nasm on the path"
 
 
@@ -28,7 +28,7 @@ def decode_image(data: bytes | bytearray | memoryview, *, max_pixels: int = _cor
     """The pixels of an image: exactly those of Pillow's `Image.open(...).convert("RGB")`.
 
     As in Pillow, orientation tags are not applied, colour profiles are not used, alpha is left out, and a damaged or
-    incomplete image is an error. Of an animation it is the first frame on its canvas. The GIL is released meanwhile.
+    incomplete image is an error. An animation becomes its first frame on its canvas. The GIL is released meanwhile.
 
     Args:
       data: the bytes of a JPEG, PNG, WebP or GIF file. The format is recognised by content.

@@ -28,7 +28,7 @@ class ImageFunction:
 
     The stream stays the same on any number of threads and hosts and after any restart if the function's result depends
     on its argument alone: give a function with random numbers a seed from the pixels. The state holds nothing of it.
-    What defines the stream is its `name`: change that when the results change.
+    The `name` defines the stream: change it when the results change.
 
     An exception of the function is damage of the image: it stops the run, or with `on_error="quarantine"` the image
     becomes zeros, and its sample is listed and not trained on. An array of another shape or dtype stops the run.
@@ -87,7 +87,7 @@ class ImageFunction:
 
     @property
     def described(self) -> str:
-        """What defines the stream of it."""
+        """The part of it that defines the stream."""
         tokens = _name(self.tokens) if callable(self.tokens) else self.tokens
         tiles = None if self.tiles is None else _name(self.tiles)
         return (

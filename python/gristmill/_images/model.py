@@ -19,7 +19,7 @@ _PIXELS = 1 << 28
 
 
 class ImagePlan(NamedTuple):
-    """What an image of a certain size becomes for a model.
+    """The result of a model for an image of a certain size.
 
     Attributes:
       size: height and width of the resized image; of tiles, those of the canvas that they cover.
@@ -119,7 +119,7 @@ class ImageModel:
         }
 
     def plan(self, height: int, width: int) -> ImagePlan:
-        """What an image of this size becomes: no pixels are needed.
+        """The plan for an image of this size: no pixels are needed.
 
         Args:
           height: rows of the image.

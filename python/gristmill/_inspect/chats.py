@@ -47,7 +47,7 @@ def inspect(
     Raises:
       GristmillError: a setting is not allowed, or a record is bad.
     """
-    # What a run stops at is shown here.
+    # The fault at which a run stops is shown here.
     sample = replace(make_of(Chat, settings, "--set"), on_lost_reasoning="ignore")
     dataset = PackedDataset(
         path,
@@ -92,7 +92,7 @@ def describe(found: dict[str, Any]) -> str:
 
 
 def _notes(conversation: Mapping[str, Any]) -> list[str]:
-    """What a conversation does not train on."""
+    """The parts of a conversation that are not trained on."""
     notes = [
         f"messages[{lost['message']}]: the template does not write the reasoning of its {lost['field']!r}"
         for lost in conversation["lost_reasoning"]
@@ -146,7 +146,7 @@ class _Lines:
         self._shards: dict[int, _core.Records] = {}
 
     def untrained(self, shard: int, record: int) -> dict[str, Any]:
-        """Of a record, the reasoning that is lost, the error about it, and the messages that train no stop token."""
+        """The lost reasoning of a record, the error about it, and the messages that train no stop token."""
         source = self._source
         if shard not in self._shards:
             path, size = utf8_path(source.shards.paths[shard]), source.shards.sizes[shard]

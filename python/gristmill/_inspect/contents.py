@@ -312,7 +312,7 @@ def _shard(
     reader = Records(utf8_path(path), size, max_document_bytes, storage=storage)
     seen = 0
     while seen < records and (members := _next(reader, seen)) is not None:
-        # Of equal keys, the last one counts.
+        # The last one of equal keys counts.
         for key, (kind, length) in {key: (kind, length) for key, kind, length in members}.items():
             kinds.setdefault(key, Counter())[kind] += 1
             characters[key] += length
@@ -352,7 +352,7 @@ def _is_at_end(reader: Records) -> bool:
     try:
         return reader.next() is None
     except ShardError:
-        return False  # of a record beyond the requested ones
+        return False  # there is a record beyond the requested ones
 
 
 def _describe_shard(found: dict[str, Any]) -> str:
@@ -405,7 +405,7 @@ def _describe_shard(found: dict[str, Any]) -> str:
 
 
 def _summary(path: Path, state: states.State) -> dict[str, Any]:
-    # Of a mixture, a lane has a line for each source.
+    # In a mixture, a lane has a line for each source.
     cursors = {
         f"{lane} {name}".strip(): numbers
         for lane, cursor in sorted(state["lanes"].items(), key=lambda item: int(item[0]))

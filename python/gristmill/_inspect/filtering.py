@@ -36,7 +36,7 @@ def inspect(
     max_document_bytes: int,
     storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
-    """What a filter keeps of the first records of some shards.
+    """The records that a filter keeps among the first ones of some shards.
 
     Args:
       shards: a path or a glob.
@@ -86,7 +86,7 @@ def inspect(
 
 
 class _Seen:
-    """What was found in the records so far."""
+    """The values found in the records so far."""
 
     def __init__(self, keep: Keep) -> None:
         self.programs = [program for _, program in (*keep.clauses, *keep.values)]

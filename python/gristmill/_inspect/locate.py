@@ -279,7 +279,7 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
     pieces = dataset.pieces
     plans = (source.sample for source in spec.sources)
     image_tokens = {plan.image_token for plan in plans if isinstance(plan, ImageTextPlan)}
-    # Of images in tiles the mask has all of them, the first of which is always there.
+    # For images in tiles the mask has all of them, the first of which is always there.
     masks = element["image_masks"].reshape(len(element["image_position"]), -1) if image_tokens else None
     places = () if masks is None else element["image_position"][masks[:, 0] > 0]
     segments, start = [], first_token(element[mark_field(spec.fields)])

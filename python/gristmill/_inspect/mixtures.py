@@ -30,7 +30,7 @@ def dataset_of(file: MixtureFile, tokenizer: Path, arguments: Mapping[str, Any])
 
 
 def inspect(file: MixtureFile, dataset: PackedDataset) -> dict[str, Any]:
-    """What a mixture file describes.
+    """The stream that a mixture file describes.
 
     Returns:
       A dict whose `kind` is "mixture"; docs/json.md describes it.

@@ -75,7 +75,7 @@ class Agreement:
         """
         if self._has_started:
             return
-        if self._is_asking:  # That call was interrupted, and whether the others were asked is not known.
+        if self._is_asking:  # The call was interrupted, and whether the others were asked is not known.
             _out_of_step()
         first = step()
         self._is_asking = True
@@ -102,7 +102,7 @@ class Agreement:
             self._is_asking = True
             self._by_step[step] = self._ask_vote(has_rows, place)
             self._is_asking = False
-            self._by_step.pop(step - 2, None)  # of a delivered batch
+            self._by_step.pop(step - 2, None)  # the step of a delivered batch
         return self._by_step[step]
 
     def forget(self) -> None:

@@ -69,7 +69,7 @@ def _is_ready(answer: jax.Array) -> bool:
     try:
         return bool(answer.is_ready())  # type: ignore[attr-defined]  # of all arrays, yet not in their stub
     except (RuntimeError, ValueError):
-        return True  # which asking for the value raises again
+        return True  # asking for the value raises the error again
 
 
 def _wait(answer: jax.Array) -> npt.NDArray[np.uint32]:

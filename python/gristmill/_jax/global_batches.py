@@ -59,7 +59,7 @@ def global_batches(
 
     Returns:
       An iterator with `get_state`, `set_state`, `stats` and `close`, and of packed rows `quarantine` and
-      `start_prefetch`; a context manager. Of prompts, columns stay NumPy arrays of the rows of this process.
+      `start_prefetch`; a context manager. For prompts, columns stay NumPy arrays of the rows of this process.
 
     Raises:
       ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the
@@ -182,8 +182,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         """Figures of this process's lanes, up to the last batch.
 
         Returns:
-          Those of `PackedDatasetIterator.stats`, and `vote_seconds` spent waiting for the other hosts. `wait_seconds`
-          is how long `next` has waited for this host's rows.
+          The counts of `PackedDatasetIterator.stats`, and `vote_seconds` spent waiting for the other hosts.
+          `wait_seconds` is how long `next` has waited for this host's rows.
         """
         return {**super().stats(), "vote_seconds": self._vote_seconds}
 

@@ -30,7 +30,7 @@ class Mixing:
 
     @classmethod
     def of(cls, shards: Any) -> "Mixing | None":
-        """That of the first argument of a dataset; None if it is no mixture."""
+        """The mixing of the first argument of a dataset; None if it is no mixture."""
         if not isinstance(shards, Mixture):
             return None
         return cls(

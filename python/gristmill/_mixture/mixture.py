@@ -59,7 +59,7 @@ class Mixture:
     def from_file(cls, path: "Pathish") -> "Mixture":
         """The mixture of a mixture file, see docs/mixtures.md.
 
-        What else the file says of the stream is left to `PackedDataset.from_file`.
+        The file's other arguments of the stream are left to `PackedDataset.from_file`.
 
         Args:
           path: the file, of TOML or YAML. Paths in it start from its folder.
@@ -88,7 +88,7 @@ class Mixture:
         `split_config` and `dataset_config`. Energon draws at random; here the shares are exact. A source is named as
         its folder, `captions`, `captions-2` where that is taken. Subflavors are ignored. Other keys are errors.
 
-        Of `blend_epochized`, an epoch has `floor(repetitions * samples)` samples of each folder: each one as often as
+        With `blend_epochized`, an epoch has `floor(repetitions * samples)` samples of each folder: each one as often as
         the whole part says, and for the rest the first ones of each shard, a source of their own that is named
         `captions-part`. The weights are these numbers. With `epochs=1` it is one epoch of the blend, exactly; without,
         the shares are these.
@@ -148,7 +148,7 @@ def resolved(described: Mapping[str, Any]) -> dict[str, Any]:
     """A described mixture with the defaults of all that it leaves out."""
     values = _with_defaults(Mixture, described)
     values["sources"] = {name: _with_defaults(Source, own) for name, own in values["sources"].items()}
-    # Those that another one stands for.
+    # The sources that another one stands for.
     for own in values["sources"].values():
         if own["sample"] is not None:
             own["text_field"] = None

@@ -38,7 +38,7 @@ from gristmill.errors import ArgumentError, ArgumentTypeError
 SPECIAL_TOKENS = "special_tokens_in_text"
 # The arguments of `Mixture`, which imports this module.
 _OF_MIXTURE = ("sources", "stages", "weights_by", "on_exhausted")
-# What others call an argument.
+# The names that others give an argument.
 _SYNONYMS = {"path": "shards", "paths": "shards", "files": "shards", "data": "shards", "filter": "keep"}
 
 
@@ -175,7 +175,7 @@ def _shards(folder: str, given: Any, keys: Keys, checker: "_Checker") -> Any:
 
 
 def _patterns(folder: str, given: Any) -> Any:
-    """Paths and globs from the root. What is none stays as it is, and the dataset says so."""
+    """Paths and globs from the root. A value that is neither stays as it is, and the dataset says so."""
     if isinstance(given, str) and given:
         return from_folder(given, folder)
     return [_patterns(folder, one) for one in given] if isinstance(given, list) else given

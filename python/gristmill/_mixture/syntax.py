@@ -53,7 +53,7 @@ def read(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
 
 
 def write(values: Mapping[str, Any]) -> str:
-    """Values as TOML. Those that are None are left out; lists of dicts and dicts of dicts become tables."""
+    """Values as TOML. Values that are None are left out; lists of dicts and dicts of dicts become tables."""
     lines = [*_pairs({key: value for key, value in values.items() if not _has_tables(value)})]
     for key, value in values.items():
         if _has_tables(value):

@@ -43,7 +43,7 @@ def ids_of(spec: PromptSpec, row: int, prompt: int) -> Ids:
 
 
 def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: "Sequence[str] | None") -> Batch:
-    """What stands beside the ids: the columns, the prompt itself, and the index."""
+    """The arrays beside the ids: the columns, the prompt itself, and the index."""
     records = _each(rows, lambda row: _record(spec, row), None) if spec.keeps_records or spec.raw_prompt else []
     as_column = as_plain_column if spec.layout.name == "tunix" else as_objects
     found: Batch = {}

@@ -52,13 +52,13 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
     - `hf`: `input_ids`, `attention_mask`, `position_ids`: int32 `[B, L]`, padded on the left.
     - `maxtext`: `c`, `c_segmentation`, `c_position`: int32 `[B, L]`, padded on the right with 0; `c_true_length`: int32
       `[B, 1]`. Segmentation is 1 on every token, also on one whose id is 0.
-    - `tunix`: `prompts`: rendered strings. Nested columns are JSON text. Of several prompts instead `c_ids` and
+    - `tunix`: `prompts`: rendered strings. Nested columns are JSON text. With several prompts instead `c_ids` and
       `c_mask`: int32 `[B, L]`.
     - `ragged`: `ids`: int32, all rows one after another, and `offsets`: int64 `[B + 1]`.
 
-    Of several prompts, the names of `verl`, `hf` and `ragged` begin with `c_`, and all but the first are padded on the
-    right. Every layout has `index`: of `verl` that of `extra_info`, else, and with `columns=False`, the number of the
-    item in the dataset; -1 in rows of padding.
+    With several prompts, the names of `verl`, `hf` and `ragged` begin with `c_`, and all but the first are padded on
+    the right. Every layout has `index`: of `verl` that of `extra_info`, else, and with `columns=False`, the number of
+    the item in the dataset; -1 in rows of padding.
 
     Args:
       shards: a glob, a path, a list of either, or a `Manifest`; or rows: an iterable of dicts, such as a
@@ -216,7 +216,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
     @property
     def template_engine(self) -> str | None:
-        """What renders conversations, see `ChatTemplate.template_engine`; None if all prompts are texts."""
+        """The engine that renders conversations, see `ChatTemplate.template_engine`; None if all prompts are texts."""
         plans = self._spec.plans.values()
         return next((plan.chat_template.template_engine for plan in plans if isinstance(plan, ChatPlan)), None)
 
@@ -227,7 +227,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         return lengths[:, 0] if lengths.shape[1] == 1 else lengths
 
     def counts(self) -> dict[str, int]:
-        """What became of the records: `read` is the sum of `kept`, `overlong`, `filtered` and `quarantined`.
+        """The counts of the records: `read` is the sum of `kept`, `overlong`, `filtered` and `quarantined`.
 
         Returns:
           These; `lost_shards`, the shards whose rest could not be read, each of which is one of `quarantined`; and
@@ -329,7 +329,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
 
 
 def host_of(dataset: PromptDataset) -> HostRows:
-    """What this process makes of each batch."""
+    """The rows that this process makes of each batch."""
     return dataset._host
 
 

@@ -78,7 +78,7 @@ def as_python(value: Any) -> Any:
 
 
 def _value(found: dict[str, Any]) -> Any:
-    """What an object of the core's stands for."""
+    """The value that an object of the core's stands for."""
     if len(found) == 1:
         ((key, value),) = found.items()
         if key.startswith(_KEY):

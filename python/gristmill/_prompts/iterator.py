@@ -22,7 +22,7 @@ from gristmill.errors import ArgumentError
 
 @dataclass(frozen=True, eq=False)
 class HostRows:
-    """What this process makes of each global batch.
+    """The rows that this process makes of each global batch.
 
     Attributes:
       rows: the rows of the global batch that it holds.
@@ -130,9 +130,9 @@ class PromptIterator(grain.DatasetIterator[Batch]):
     def stats(self) -> dict[str, Any]:
         """The counts of the state, those of the records, and `rows` and `epoch`.
 
-        Of a mixture, instead of `epoch`, `sources`: a dict for each source by name, with the counts of its records, its
-        `prompts`, `epochs` (how often it was delivered), `exhausted`, `asked` (the share that the weights have asked
-        for up to here) and `given` (its share of the prompts).
+        With a mixture, instead of `epoch`, `sources`: a dict for each source by name, with the counts of its records,
+        its `prompts`, `epochs` (how often it was delivered), `exhausted`, `asked` (the share that the weights have
+        asked for up to here) and `given` (its share of the prompts).
         """
         counts = self._sequence.position(self._step)["counts"]
         rows = counts["batches"] * len(self._host.rows)

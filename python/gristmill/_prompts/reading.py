@@ -1,4 +1,4 @@
-"""What is read of the shards, and the arena that the core makes of it."""
+"""The parts of the shards that are read, and the arena that the core makes of them."""
 
 import functools
 import hashlib
@@ -29,7 +29,7 @@ _ARRAYS = (
 
 @dataclass(frozen=True, kw_only=True)
 class Reading:
-    """What is read, and what becomes of each record. The core reads it in `rust/python/prompts.rs`.
+    """The shards that are read, and what becomes of each record. The core reads it in `rust/python/prompts.rs`.
 
     Attributes:
       folder: the folder that relative paths start from.

@@ -166,7 +166,7 @@ def _check_columns(given: Mapping[str, Any], columns: Sequence[str], arena: Join
 
 
 def _resolve_one(given: Mapping[str, Any], *, is_source: bool = False) -> PromptSpec:
-    """Checks the arguments, and reads all records. Those of one of several sources need not have all columns."""
+    """Checks the arguments, and reads all records. One of several sources need not have all columns."""
     values = check(ARGUMENTS, given)
     encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
@@ -306,7 +306,7 @@ def _read(
 
 
 def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
-    """What each prompt is made of, by its name: that of its field if there is one prompt."""
+    """The plan of each prompt, by its name: that of its field if there is one prompt."""
     expected = "gm.Chat, gm.Text, or a dict of several"
     if isinstance(prompt, (Chat, Text)):
         prompt = {prompt.field: prompt}
@@ -323,7 +323,7 @@ def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
         if isinstance(sample, Chat):
             if sample.final_stop is not None:
                 raise ArgumentError(f"prompt[{name!r}]: prompts are not trained on: leave final_stop= of gm.Chat out")
-            sample = replace(sample, on_lost_reasoning=Chat.on_lost_reasoning)  # which has no effect
+            sample = replace(sample, on_lost_reasoning=Chat.on_lost_reasoning)  # on_lost_reasoning has no effect here
         made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
     if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:
         _LOGGER.warning("prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer")
@@ -493,7 +493,7 @@ def _fingerprint(
     records: str,
     wanted: "Iterable[int] | None",
 ) -> str:
-    """What defines the stream, readable."""
+    """The arguments that define the stream, readable."""
     values = dict(values)
     prompts = [
         f"{name}: {plan.fingerprint if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"

@@ -30,7 +30,7 @@ class BatchSequence(Protocol):
         """
 
     def position(self, step: int) -> dict[str, Any]:
-        """What a state says of the position before batch `step`: the one that was asked for last, or the next one."""
+        """A state's entries about the position before batch `step`: the one asked for last, or the next one."""
 
     def restore(self, state: prompt_states.PromptState) -> int:
         """Moves to a saved position. Returns the number of the next batch.

@@ -48,7 +48,7 @@ class PromptSource:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class PromptSpec:
-    """What a `PromptDataset` delivers.
+    """The stream that a `PromptDataset` delivers.
 
     Attributes:
       sources: where prompts are from, in the order in which the user has listed the sources of a mixture; else one.
@@ -87,12 +87,12 @@ class PromptSpec:
 
     @property
     def plans(self) -> Mapping[str, ChatPlan | Text]:
-        """What each prompt is made of, by its name; those of the first source."""
+        """The plan of each prompt, by its name; those of the first source."""
         return self.sources[0].plans
 
     @property
     def counts(self) -> dict[str, int]:
-        """What became of the records of all sources."""
+        """The counts of the records of all sources."""
         return {key: sum(source.counts[key] for source in self.sources) for key in self.sources[0].counts}
 
     @property

@@ -1,1 +1,1 @@
-"""What a record becomes."""
+"""The kinds of sample that a record may become."""

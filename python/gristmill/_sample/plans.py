@@ -159,7 +159,7 @@ class ImageTextPlan:
 
     @property
     def rows(self) -> str:
-        """What rows hold of images, for a message; rows of one stream agree on it."""
+        """The arrays that rows hold of images, for a message; rows of one stream agree on it."""
         return (
             f"model={self.model_name}, max_images={self.max_images}, max_patches={self.max_patches}, "
             f"images={self.images!r}, mrope={self.mrope}"

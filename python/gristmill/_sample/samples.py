@@ -264,8 +264,8 @@ class ImageText:
     A sample is never cut. Images are known by their headers until a row is packed, and then decoded straight into the
     batch. Their tokens are never trained on.
 
-    - Of a text all other tokens are, and EOS. A text that holds `<image>` has its images there, as many as the sample
-      has; any other one has them in front.
+    - With a text all other tokens are trained on, and EOS. A text that holds `<image>` has its images there, as many as
+      the sample has; any other one has them in front.
     - A conversation is rendered by its chat template, in which each image is a part `{"type": "image"}`; `<image>` in
       a message stands for such a part. Where parts name members, as `"image": "left.jpg"`, their images are these, else
       those of the sample in order. With `format="chatml"` the images of a message come before its text, whose

@@ -245,7 +245,7 @@ def _check_count(path: Path, expected: int) -> None:
     """Checks the number of samples of a tar: by its index, or without one by its headers.
 
     Raises:
-      ShardError: it is another one. Of a tar that is damaged, a run says where.
+      ShardError: it is another one. A run says where a tar is damaged.
     """
 
     def wrong(found: str, byte: int | None = None, advice: str = "prepare the folder again") -> ShardError:

@@ -24,7 +24,7 @@ _PATHS_AT_ONCE = 500
 # Seconds that an answer may take, and for how long failures are waited out, as for other stores.
 _PATIENCE, _RETRY = 20, 30
 
-# What became of a request: the value of its JSON, and the URL of the next page.
+# The answer to a request: the value of its JSON, and the URL of the next page.
 _Answer = tuple[Any, str | None]
 
 
@@ -146,7 +146,7 @@ class Hub:
                 if error.code == 404:
                     raise _NotThereError from None
                 if error.code in (307, 308) and not was_moved and (moved := error.headers.get("Location")):
-                    # Of a data set that was renamed: urllib follows such answers to requests without a form alone.
+                    # The data set was renamed: urllib follows such answers to requests without a form alone.
                     return self._ask(urllib.parse.urljoin(url, moved), form, was_moved=True)
                 if error.code in (401, 403):
                     raise MissingShardError(

@@ -131,7 +131,7 @@ class Manifest:
         lister = stores.Lister(patterns, options)
         spelled: dict[str, tuple[str, int]] = {}
         missing: list[MissingShardError] = []
-        real_folder = functools.cache(os.path.realpath)  # of many shards there are few
+        real_folder = functools.cache(os.path.realpath)  # many shards lie in few folders
         for pattern in patterns:
             try:
                 found = [match for match in _matches(pattern, lister) if not saved_manifest.is_one(match[0])]

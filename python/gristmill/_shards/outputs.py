@@ -44,7 +44,7 @@ def find_shard(shards: "Sequence[Pathish] | Manifest", files: Iterable[Pathish])
         # As for shards, a name that exists is no glob.
         is_glob = has_magic(pattern) and not isinstance(shards, Manifest) and not os.path.exists(pattern)
         if not is_glob and os.path.basename(pattern) not in names:
-            continue  # of a hundred thousand paths, each would take a look at the file system
+            continue  # with a hundred thousand paths, each would take a look at the file system
         for file in written:
             folder, name = os.path.split(file)
             path = os.path.join(real_folder(folder), name)

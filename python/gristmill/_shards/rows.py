@@ -39,7 +39,7 @@ class RowList:
       files: paths and globs of the files that hold the list: Parquet, JSON lines, or plain lines.
       column: the column, or the key of each line, that holds an id. None: each line is an id.
       key: the key of a record that an id must equal, or a path such as `meta.id`. None: an id names a shard, by the end
-        of its path, and a row: `2023-06/0000/en_head.json.gz/3`. Those of other shards are ignored.
+        of its path, and a row: `2023-06/0000/en_head.json.gz/3`. Rows of other shards are ignored.
 
     Raises:
       ArgumentError: an argument's value is not allowed.

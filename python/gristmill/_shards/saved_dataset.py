@@ -7,7 +7,7 @@ from typing import Any
 
 from gristmill.errors import MissingShardError
 
-# What lies beside the Arrow files.
+# The files beside the Arrow files.
 _NOTES = ("state.json", "dataset_info.json", "dataset_dict.json")
 
 

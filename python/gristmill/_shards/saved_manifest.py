@@ -3,7 +3,7 @@
     {"kind": "gristmill manifest", "version": 1, "fingerprint": "8a1f...", "folder": "gs://bucket/data/",
      "shards": {"0000/en.json.gz": 1234, ...}, "sidecars": {"signals": [56, ...]}}
 
-Of shards that move with their names as they are, `folder` alone changes: the fingerprint stays.
+If shards move with their names as they are, `folder` alone changes: the fingerprint stays.
 """
 
 import json

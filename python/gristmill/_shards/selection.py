@@ -1,4 +1,4 @@
-"""What the core extracts of each record and its sidecars, and the filter that it evaluates."""
+"""The values that the core extracts of each record and its sidecars, and the filter that it evaluates."""
 
 from collections.abc import Iterable, Sequence
 from dataclasses import dataclass
@@ -32,10 +32,10 @@ class SidecarFiles:
 
 @dataclass(frozen=True)
 class Selection:
-    """What is wanted of records. The core reads it in `rust/python/keep.rs`.
+    """The values that are wanted of records. The core reads it in `rust/python/keep.rs`.
 
     Attributes:
-      paths: the paths that are looked at in the record itself. Those of the sidecars are numbered after them.
+      paths: the paths that are looked at in the record itself. Paths in the sidecars are numbered after them.
       program: the filter.
       drop: the rows that are left out.
       sidecars: the sidecars.

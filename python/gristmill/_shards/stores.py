@@ -118,7 +118,7 @@ def check_options(name: str, options: Any) -> StorageOptions | None:
 
 
 class Lister:
-    """Finds the objects that URLs and globs of them name. Of all patterns of a manifest there is one.
+    """Finds the objects that URLs and globs of them name. All patterns of a manifest share one.
 
     Raises, whatever is asked first:
       ArgumentError: this build cannot reach stores, or an option is unknown.
@@ -154,7 +154,7 @@ class Lister:
         return self._hub.pinned(url) if hub.is_one(url) else url
 
     def e_tags(self, paths: Sequence[str]) -> tuple[str | None, ...]:
-        """What stores have as the versions of shards that were found; empty if none is in a store."""
+        """The versions of the shards that were found, as stores have them; empty if none is in a store."""
         urls = [path for path in paths if is_remote(path)]
         if not urls:
             return ()
@@ -171,7 +171,7 @@ class Lister:
 
     @functools.cached_property
     def _sizes(self) -> dict[str, int | None]:
-        """Of all objects that are no globs: they are asked for at once."""
+        """The sizes of all objects that are no globs: they are asked for at once."""
         return sizes(map(self._pinned, self._urls), self._options)
 
     def _objects(self, root: str, pattern: list[str]) -> Iterable[tuple[str, int]]:

@@ -6,7 +6,7 @@ defines the stream, and a line of help. A class says whose arguments they are: i
 
 - the checks of the caller's values (`gristmill._spec.checking`),
 - the arguments of `gm.Source`, the keys of mixture files, and those that a mixture refuses (`SOURCE_ARGUMENTS`),
-- those arguments of `PromptDataset` that are the same (`gristmill._prompts.arguments`),
+- the arguments of `PromptDataset` that are the same (`gristmill._prompts.arguments`),
 - the content of fingerprints, and the arguments that a fingerprint stands for (`gristmill._spec.fingerprints`),
 - the options of the command line (`gristmill._cli.options`),
 - the table in docs/options.md (`make options`).
@@ -63,7 +63,7 @@ REQUIRED = dataclasses.MISSING
 _ARGUMENT = "argument"
 
 # Whose an argument is: each source has its own, the stream has one for all, or runs of one stream may differ in it.
-# Those of prompts are in `gristmill._prompts.arguments`.
+# The scope of prompts is in `gristmill._prompts.arguments`.
 Scope = Literal["source", "stream", "running", "prompts"]
 
 
@@ -205,7 +205,7 @@ class Input:
 
     @property
     def selection(self) -> Selection:
-        """What is extracted of records and sidecars, and the filter, as the core takes them."""
+        """The values that are extracted of records and sidecars, and the filter, as the core takes them."""
         return select(self.keep, self.sidecars, self.shards, self.drop)
 
     @property
@@ -225,12 +225,12 @@ class Input:
 
     @property
     def e_tags(self) -> Sequence[str | None]:
-        """What stores have as the versions of the shards; empty if no shard is in a store."""
+        """The versions of the shards, as stores have them; empty if no shard is in a store."""
         return self.shards.e_tags
 
     @property
     def pieces(self) -> "list[Piece]":
-        """What is dealt to lanes: the shards in order, the large ones in pieces."""
+        """The pieces that are dealt to lanes: the shards in order, the large ones in pieces."""
         return cut(self.shards, self.split_bytes)
 
 

@@ -1,4 +1,4 @@
-"""Which fields of a batch hold what. The core lists them: `_core.layout_fields`."""
+"""The content of each field of a batch. The core lists them: `_core.layout_fields`."""
 
 from collections.abc import Sequence
 from typing import Any
@@ -30,7 +30,7 @@ def id_fields(fields: Sequence[_core.Field]) -> list[str]:
 
 
 def fields_of_packed(names: Sequence[str], sequence_length: int) -> list[_core.Field] | None:
-    """What arrays of packed rows may hold, by the layout whose tokens are among their names; None: of no layout.
+    """The arrays that packed rows may hold, by the layout whose tokens are among their names; None: of no layout.
 
     A document of the Megatron format has the name of the first layout's tokens.
     """

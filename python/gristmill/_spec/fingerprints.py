@@ -82,7 +82,7 @@ def arguments_of(fingerprint: str) -> dict[str, Any]:
 def without_policy(fingerprint: str) -> str:
     """A fingerprint without the arguments that may change in a run: they decide when it stops, not what it yields."""
     free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
-    # Those of a mixture's sources have the source's name before them.
+    # The arguments of a mixture's sources have the source's name before them.
     found = {}
     for name, value in decode(fingerprint).items():
         own = name.rpartition(".")[2]

@@ -161,7 +161,7 @@ class StorageOptionsKind:
 
 @dataclass(frozen=True)
 class SampleKind:
-    """What a record becomes, or None for its text."""
+    """The sample that a record becomes, or None for its text."""
 
     def check(self, name: str, value: Any) -> samples.Sample | None:
         """See `Kind`."""

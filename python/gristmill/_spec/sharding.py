@@ -1,4 +1,4 @@
-"""Which lanes each process loads, read off a JAX sharding of the global batch.
+"""The lanes that each process loads, read off a JAX sharding of the global batch.
 
     sharding of 8 rows          rows of each process      lanes (4, of 2 rows each)
     over 2 processes            0: 0-3    1: 4-7          0: 0, 1    1: 2, 3

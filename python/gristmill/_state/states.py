@@ -39,7 +39,7 @@ def merge_states(states: Iterable[Mapping[str, Any]]) -> State:
 
     Args:
       states: states saved at the same step by iterators of the same dataset, in any order. A host whose
-        lanes have all ended may be at an earlier step. Those of a `PromptDataset` are equal on all hosts.
+        lanes have all ended may be at an earlier step. The states of a `PromptDataset` are equal on all hosts.
 
     Returns:
       A state that holds all lanes of `states`; of prompts, the one state.

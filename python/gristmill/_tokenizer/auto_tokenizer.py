@@ -8,7 +8,7 @@ from gristmill.errors import MissingExtraError, TokenizerError
 
 @dataclass(frozen=True)
 class AutoTokenizerJson:
-    """What `AutoTokenizer` encodes with.
+    """The tokenizer.json that `AutoTokenizer` encodes with.
 
     Attributes:
       json_bytes: its tokenizer.json.
@@ -31,7 +31,7 @@ class AutoTokenizerJson:
 
 
 def load(name: str, revision: str | None = None) -> AutoTokenizerJson:
-    """What `AutoTokenizer.from_pretrained` gives; code of a model is not run.
+    """The tokenizer that `AutoTokenizer.from_pretrained` gives; code of a model is not run.
 
     Raises:
       MissingExtraError: `transformers` is not installed.
@@ -47,7 +47,7 @@ def load(name: str, revision: str | None = None) -> AutoTokenizerJson:
     revisions = {} if revision is None else {"revision": revision}
     try:
         tokenizer = AutoTokenizer.from_pretrained(name, trust_remote_code=False, **revisions)
-    except Exception as error:  # of any library that a class of it uses
+    except Exception as error:  # it may be an error of any library that a class of it uses
         raise TokenizerError(
             f"AutoTokenizer cannot load {name!r}: {error}; config='warn' takes its tokenizer.json"
         ) from error

@@ -35,7 +35,7 @@ _BETWEEN = re.compile(r"[\s,:]*")
 
 
 def differences(tokenizer_json: bytes, files: SiblingFiles, special_tokens_in_text: str = "id") -> list[str]:
-    """What gives `AutoTokenizer` other ids than an encoder of a tokenizer.json, in words; the bytes are a valid one."""
+    """The reasons why `AutoTokenizer` has other ids than an encoder of a tokenizer.json; the bytes are a valid one."""
     parts = _without_model(tokenizer_json.decode())
     known = {token["content"]: token for token in parts.get("added_tokens") or []}
     tokens = _tokens(files, known)
@@ -153,7 +153,7 @@ def _legacy_tokens(files: SiblingFiles, settings: Json, known: dict[str, Token])
     """By their ids, the tokens of added_tokens.json and tokenizer.json, which come if no setting lists tokens."""
     extra = settings.get(_EXTRA)
     named = map(_token, [*map(settings.get, _NAMED), *(extra if isinstance(extra, list) else [])])
-    # What tokenizer_config.json lists with flags is no name yet when AutoTokenizer looks.
+    # Tokens that tokenizer_config.json lists with flags are no names yet when AutoTokenizer looks.
     special = {token["content"] for token in named if token and "__type" not in token}
     by_id: dict[int, Token] = {
         number: {"content": content, "normalized": content not in special, "special": content in special}

@@ -96,7 +96,7 @@ class Encoder:
         )
         # For "eos" and "bos": tokens that files in the folder of tokenizer.json name and the vocabulary lacks.
         self._unknown: dict[str, str] = {}
-        # That of tokenizer.json, if it was read from a file: chat templates lie there.
+        # The folder of tokenizer.json, if it was read from a file: chat templates lie there.
         self._folder: Path | None = None
         self.fingerprint = self._hash()
 
@@ -126,7 +126,7 @@ class Encoder:
           config: what happens where `AutoTokenizer` of `transformers` gives other ids than tokenizer.json, because of
             the files beside it: `"warn"`: the ids are those of tokenizer.json, and the logger `gristmill` warns;
             `"ignore"`: no warning; `"apply"`: the ids are those of `AutoTokenizer(..., add_special_tokens=False)`.
-            That needs `transformers` if there is a config.json, or the class of the tokenizer is that of a model.
+            This needs `transformers` if there is a config.json, or the class of the tokenizer is that of a model.
           options: see the class.
 
         Raises:

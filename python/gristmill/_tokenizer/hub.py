@@ -74,6 +74,6 @@ def _reason_for_silence(name: str, revision: str) -> Exception | None:
         get_hf_file_metadata(hf_hub_url(name, "tokenizer.json", revision=revision), timeout=_SECONDS)
     except (HfHubHTTPError, HFValidationError):
         return None
-    except Exception as error:  # of its HTTP client
+    except Exception as error:  # it may be an error of its HTTP client
         return error
     return None

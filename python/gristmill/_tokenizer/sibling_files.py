@@ -22,7 +22,7 @@ _MODEL_FILE = "config.json"
 
 @dataclass(frozen=True)
 class SiblingFiles:
-    """What the files beside a tokenizer.json hold; nothing for one that is not there or holds no object.
+    """The contents of the files beside a tokenizer.json; nothing for one that is not there or holds no object.
 
     Attributes:
       config: tokenizer_config.json.

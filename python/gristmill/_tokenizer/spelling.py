@@ -2,7 +2,8 @@
 
 from gristmill._tokenizer.encoder import Encoder
 
-# What a decoder writes for a part of a character, and what stands for a space in vocabularies of SentencePiece.
+# The text that a decoder writes for a part of a character, and the one that stands for a space in vocabularies of
+# SentencePiece.
 _PART = "\ufffd"
 _SPACE = "\u2581"
 

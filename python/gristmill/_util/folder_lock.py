@@ -127,7 +127,7 @@ def _remove(path: Path, holder: str) -> None:
 
 
 def _parsed(holder: str) -> dict[str, Any]:
-    """What a holder's file says; nothing if it was killed before it wrote it."""
+    """The contents of a holder's file; nothing if it was killed before it wrote it."""
     with contextlib.suppress(ValueError):
         found = json.loads(holder)
         if isinstance(found, dict):
@@ -152,7 +152,7 @@ def _has_ended(holder: str) -> bool:
 
 
 def _machine() -> str | None:
-    """What numbers of processes belong to: a machine since its start, and a namespace; None if the system hides it."""
+    """The machine since its start, and the namespace, that process numbers belong to; None if the system hides it."""
     try:
         boot = Path("/proc/sys/kernel/random/boot_id").read_text().strip()
         return f"{boot} {os.readlink('/proc/self/ns/pid')}"  # noqa: PTH115

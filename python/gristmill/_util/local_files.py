@@ -19,7 +19,7 @@ Pathish: TypeAlias = "str | os.PathLike[str]"
 Array = TypeVar("Array")
 MapMode: TypeAlias = Literal["r", "c"] | None
 
-# What file systems answer to a call that they do not have.
+# The errors that file systems raise at a call that they do not have.
 NOT_SUPPORTED = frozenset({errno.ENOSYS, errno.EOPNOTSUPP, errno.EINVAL})
 
 _MAGIC = b"\x1f\x8b"

@@ -11,7 +11,7 @@ from typing import Any
 
 import click
 
-# Of `verify` and `certify`.
+# The exit status of `verify` and `certify`.
 DIFFERENT = 3
 INTERRUPTED = 130
 TERMINATED = 143

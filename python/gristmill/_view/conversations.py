@@ -1,4 +1,4 @@
-"""Which message, and which part of it, each token of a conversation comes from."""
+"""The message, and the part of it, that each token of a conversation comes from."""
 
 import itertools
 import json
@@ -60,7 +60,7 @@ def _of_shard(plan: ChatPlan, encoder: Encoder, shard: Path, records: set[int]) 
             if (own := origins_of(plan, encoder, value)) is not None:
                 found[record] = own
     except (OSError, EOFError, ValueError):
-        pass  # of another format, or in a store
+        pass  # the shard has another format, or is in a store
     return found
 
 

@@ -36,7 +36,7 @@ class Table:
 
 @dataclass(frozen=True)
 class Page:
-    """What a page shows.
+    """The contents of a page.
 
     Attributes:
       title: its heading.
@@ -132,7 +132,7 @@ class Page:
         return text[:_EXCERPT]
 
     def _data(self) -> str:
-        """What the script needs of the rows, as JSON that ends no element."""
+        """The facts about the rows that the script needs, as JSON that ends no element."""
         origins = sorted({name for row in self.rows for name in row.origins if name})
         numbers = {name: number for number, name in enumerate(origins)}
         rows = [

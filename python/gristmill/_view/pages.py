@@ -201,7 +201,7 @@ def _image_model(spec: Spec) -> "_core.ImageModel | None":
 
 
 def figures(rows: Sequence[Row]) -> list[Chart]:
-    """What all rows together look like."""
+    """The charts of all rows together."""
     of_rows = f"of {counted(len(rows), 'row')}"
     segments = [segment.length for row in rows for segment in row.segments]
     filled = Counter(min(row.length * _SHARES // (len(row.tokens) or 1), _SHARES) for row in rows)

@@ -57,7 +57,7 @@ def of_row(by_content: Mapping[str, npt.NDArray[Any]], model: _core.ImageModel |
             shown = pixels[image, tiles[image] - 1]  # the whole image is the last one
         else:
             shown = pixels[image]
-        if shown.ndim != 3 or shown.shape[2] != 3:  # of a function of the user
+        if shown.ndim != 3 or shown.shape[2] != 3:  # images of a function of the user may have any shape
             return []
         found.append((int(by_content["image_index"][image]), _picture(shown)))
     return found

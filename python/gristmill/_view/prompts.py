@@ -22,7 +22,7 @@ from gristmill._view.pages import figures, listed
 from gristmill._view.rows import Row, Segment
 from gristmill.errors import ArgumentError
 
-# What becomes of a record.
+# The fates of a record.
 _FATES = ("kept", "overlong", "filtered", "quarantined")
 
 

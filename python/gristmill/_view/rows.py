@@ -14,7 +14,7 @@ from gristmill._tokenizer.spelling import spelling
 from gristmill._view import pictures
 
 Arrays = Mapping[str, npt.NDArray[Any]]
-# Of labels that are not trained on.
+# The label of tokens that are not trained on.
 _IGNORED = -100
 
 

@@ -1,7 +1,7 @@
 //! A small ring under all interleavings that loom reaches with few preemptions: `make loom`.
 //!
 //! Loom's cells fail on any unordered access, its condition variable has no timeout, so that a lost wake-up is a
-//! deadlock, and the values show whether a lane wrote into a buffer that had been handed out.
+//! deadlock, and the values show whether a lane wrote into a buffer that had been delivered.
 
 // A helper that fails is a test that fails.
 #![allow(clippy::unwrap_used)]
@@ -14,7 +14,7 @@ use crate::batch::buffers::Pool;
 const ROWS: usize = 2;
 const FOREVER: Duration = Duration::MAX;
 
-/// What the schedule does for the lanes: they sleep until the consumer has taken a slot.
+/// The gate stands in for the schedule's treatment of lanes: they sleep until the consumer has taken a slot.
 struct Gate {
     open_until: Mutex<u64>,
     opened: Condvar,

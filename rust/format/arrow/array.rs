@@ -58,7 +58,7 @@ pub(super) struct Offsets {
 /// The values that indices stand for. Later parts continue earlier ones.
 pub(super) type Dictionary = Vec<Arc<Array>>;
 
-/// What arrays are loaded from.
+/// The source of the data that arrays are loaded from.
 pub(super) struct Loader<'a> {
     pub(super) source: &'a mut dyn Source,
     pub(super) decoder: &'a mut BlockDecoder,

@@ -40,7 +40,7 @@ pub(super) struct ArrowReader {
     dictionaries: BTreeMap<i64, Dictionary>,
     /// The size of each dictionary.
     dictionary_bytes: BTreeMap<i64, u64>,
-    /// Those of the wanted columns, and the types of their values.
+    /// The fields of the wanted columns, with the types of their values.
     wanted: BTreeMap<i64, Field>,
     batch: Batch,
     /// Where the batches of the piece begin.

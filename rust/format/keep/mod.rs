@@ -12,8 +12,8 @@
 //! Python parses and checks expressions (`gristmill._filter`) and compiles them to programs for a stack of operands. The
 //! projection finds the values of the paths in one pass over a record; they are parsed when the program comes to them.
 //!
-//! Evaluation is total. What is missing, null or of a type that an operation does not take becomes [`Operand::Nothing`],
-//! for which each comparison is false. docs/filters.md defines all of it.
+//! Evaluation is total. A value that is missing, null or of a type that an operation does not take becomes
+//! [`Operand::Nothing`], for which each comparison is false. docs/filters.md defines all of it.
 
 mod evaluate;
 mod ids;
@@ -183,7 +183,7 @@ impl Expression {
         self.evaluate(values).last().is_some_and(Operand::is_true)
     }
 
-    /// What the program leaves on the stack: one value, or with [`Reduction::List`] several.
+    /// The operands that the program leaves on the stack: one, or with [`Reduction::List`] several.
     pub fn evaluate<'a>(&'a self, values: &'a Values<'a>) -> Vec<Operand<'a>> {
         Evaluation::new(&self.0, values).finish()
     }

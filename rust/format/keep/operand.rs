@@ -80,7 +80,7 @@ impl Operand<'_> {
         }
     }
 
-    /// The order of two numbers or of two texts. Of other types there is none.
+    /// The order of two numbers or of two texts. Values of other types have none.
     fn order(&self, other: &Self) -> Option<Ordering> {
         match (self, other) {
             (Self::Text(text), Self::Text(other)) => Some(text.cmp(other)),

@@ -7,7 +7,7 @@ use proptest::prelude::*;
 use super::*;
 use crate::format::{Path, Position, Projection, RawKind, RawRecord, Scratch};
 
-/// What a program leaves on the stack for a line, in words.
+/// The operands that a program leaves on the stack for a line, in words.
 fn evaluate(line: &str, paths: Vec<Path>, program: Vec<Instruction>) -> Vec<String> {
     let (projection, program) = (Projection::text("text").with_paths(paths), Expression(program));
     let record = RawRecord { kind: RawKind::Line, position: Position::default(), bytes: line.as_bytes() };

@@ -9,7 +9,7 @@
 
 use parquet::basic::Encoding;
 
-/// What the library would do with a page.
+/// The lengths that the library would find in a page.
 #[derive(Debug, PartialEq, Eq)]
 pub(super) enum Lengths {
     Fine,
@@ -51,7 +51,7 @@ fn read(bytes: &[u8], most: u32) -> Option<(u64, usize)> {
     while left > 0 {
         let least = input.zigzag()? as i32;
         for &width in input.take(mini_blocks)? {
-            // Those behind the last value may have any width, and have no bytes.
+            // Blocks behind the last value may have any width, and have no bytes.
             if left == 0 {
                 break;
             }

@@ -17,7 +17,7 @@ use crate::store::{Source, read_exact_at};
 pub(in crate::format) const MAGICS: [[u8; 4]; 2] = [*b"PAR1", *b"PARE"];
 /// The length of the footer, and the magic.
 const TAIL_BYTES: u64 = 8;
-/// Parsed, a footer takes some times its size in memory. That of 2 GB of text has some hundred KB.
+/// Parsed, a footer takes some times its size in memory. The footer of a file of 2 GB of text has some hundred KB.
 const LARGEST_FOOTER: u64 = 32 << 20;
 /// The deepest accepted schema: the library recurses through it.
 const DEEPEST_SCHEMA: usize = 64;

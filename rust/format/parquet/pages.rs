@@ -31,11 +31,12 @@ type SharedSource = Arc<Mutex<Box<dyn Source>>>;
 
 /// The bytes of a header that are read first. Some writers put whole values into it as statistics.
 const HEADER_BYTES: usize = 512;
-/// What the library takes for each entry of a dictionary, and for each value of a page of prefixes that it skips.
+/// Memory that the library takes for each entry of a dictionary, and for each value of a page of prefixes that it
+/// skips.
 const VALUE_BYTES: u64 = 32;
-/// What it takes for each value of a page that holds the lengths of all values first.
+/// Memory that it takes for each value of a page that holds the lengths of all values first.
 const LENGTH_BYTES: u64 = 8;
-/// What it takes for each value of a list, as long as the row is read.
+/// Memory that it takes for each value of a list, as long as the row is read.
 const ELEMENT_BYTES: u64 = 64;
 
 impl PageSource {

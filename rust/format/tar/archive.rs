@@ -40,7 +40,7 @@ pub(super) struct Archive {
     has_ended: bool,
 }
 
-/// What headers before that of a member say about it.
+/// Facts about a member from the headers before its own.
 #[derive(Default)]
 struct Extras {
     name: Option<Vec<u8>>,
@@ -95,7 +95,7 @@ impl Archive {
                         )
                     })?;
                 }
-                // What holds for all members after it: times, comments.
+                // Facts that hold for all members after it: times, comments.
                 b'g' => {
                     self.expect_data(header.size)?;
                     let mut global = Extras::default();

@@ -70,7 +70,7 @@ struct Item {
     content: Content,
 }
 
-/// What a member holds, as the range of the group's data.
+/// The content of a member, as the range of the group's data.
 enum Content {
     Unread,
     Binary,
@@ -383,7 +383,7 @@ impl Group {
         line.push(b'}');
     }
 
-    /// All members, with those of the JSON objects among them. Of a binary one and of JSON the bytes count.
+    /// All members, with those of the JSON objects among them. A binary one and JSON have the number of their bytes.
     pub(super) fn shown(&self) -> Result<Vec<Shown>, String> {
         let mut shown = Vec::new();
         for item in &self.items {

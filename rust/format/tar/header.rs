@@ -49,7 +49,7 @@ pub(in crate::format) fn is_header(head: &[u8]) -> bool {
     magic.is_some_and(|magic| magic.starts_with(b"ustar\0") || magic == b"ustar  \0")
 }
 
-/// What the header of pax says about the next member.
+/// Facts about the next member from the header of pax.
 #[derive(Debug, Default, PartialEq, Eq)]
 pub(super) struct Pax {
     pub(super) path: Option<Vec<u8>>,

@@ -1,6 +1,6 @@
 //! The images of a member: one, or those of a pickled list of `bytes`, as Megatron-Bridge writes several.
 //!
-//! Only headers are read, and everything else is passed over. Of a pickle only the opcodes that such a list needs are
+//! Only headers are read, and everything else is passed over. Only the opcodes of a pickle that such a list needs are
 //! known, and nothing is ever unpickled.
 
 use super::archive::{Archive, Damage};
@@ -91,7 +91,7 @@ struct Pickle<'a> {
     images: Vec<Image>,
 }
 
-/// What may follow in the pickle of a list.
+/// The opcodes that may follow in the pickle of a list.
 #[derive(Clone, Copy, PartialEq, Eq)]
 enum Next {
     List,

@@ -1,4 +1,4 @@
-//! Names: which group a member belongs to, by the rules of `WebDataset` and Energon.
+//! Names: the key and the extension of a member, by the rules of `WebDataset` and Energon.
 
 /// A name divided into the key of its group and its extension: at the first dot of the base name, or before a base
 /// name that begins with one. None: the member belongs to no group.

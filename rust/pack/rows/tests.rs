@@ -160,7 +160,7 @@ fn row_of_the_middle_of_a_document_says_where_it_is() {
 #[test]
 fn masks_show_in_every_layout() {
     let expected: [&[[i32; 5]]; 3] = [
-        // What is not trained on is no target.
+        // A token that is not trained on is no target.
         &[[11, 12, 13, 21, 22], [1, 1, 1, 2, 2], [0, 1, 2, 0, 1], [12, 13, 14, 22, 0], [1, 0, 0, 2, 0]],
         &[[11, 12, 13, 21, 22], [1, 1, 1, 2, 2], [0, 1, 2, 0, 1], [0, 1, 0, 1, 1]],
         &[[11, 12, 13, 21, 22], [1, 1, 1, 1, 1], [0, 1, 2, 0, 1], [-100, 12, -100, -100, 22]],

@@ -136,7 +136,7 @@ def test_order_alternates_and_ratios_are_per_round(job, fake_rounds):
     assert fake_rounds == FAKES + FAKES[::-1] + FAKES
     summary = result["by_threads"][0]["summary"]
     assert summary["gristmill"]["tokens_per_second_ratio"] == 1
-    # Of the rounds' ratios 6, 3, 8 and 3, 9, 8: not the ratios of the medians.
+    # The rounds' ratios are 6, 3, 8 and 3, 9, 8: not the ratios of the medians.
     assert summary["datasets"]["tokens_per_second_ratio"] == 6
     assert summary["grain"]["tokens_per_second_ratio"] == 8
     assert summary["grain"]["tokens_per_cpu_second_ratio"] == 16
@@ -476,7 +476,10 @@ def test_options_of_conversations_are_checked(chats, capsys):
         ([path, "--tokenizer", model, *chat, "--only", "grain"], "--only grain has no effect with --sample chat"),
         ([path, "--tokenizer", model, "--only", "renderers"], "--only renderers has no effect with text"),
         ([path, "--tokenizer", model, *chat, "--sample", "train_on=nobody"], "train_on='nobody'"),
-        ([path, "--tokenizer", model, "--sample", "poem"], "expected 'text', 'chat', 'instruction', 'completion' or 'image_text'"),
+        (
+            [path, "--tokenizer", model, "--sample", "poem"],
+            "expected 'text', 'chat', 'instruction', 'completion' or 'image_text'",
+        ),
     ]:
         assert main.run(["bench", *arguments]) == 2, arguments
         assert message in capsys.readouterr().err

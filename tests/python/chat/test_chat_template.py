@@ -226,7 +226,7 @@ def with_plain_token(folder):
 def test_special_tokens_in_content_are_text(folder, contents):
     template, encoder, as_text = with_plain_token(folder)
     messages = [{"role": "user", "content": content} for content in contents]
-    # What the template's tokens part is encoded by itself: nothing but they is a special token.
+    # The part of the template's tokens is encoded by itself: nothing but they is a special token.
     expected = []
     for content in contents:
         expected += [encoder.token_to_id("<|im_start|>"), *as_text.encode(f"user\n{content.strip()}").ids]

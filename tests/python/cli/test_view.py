@@ -230,7 +230,7 @@ def test_quarantine_file(tmp_path, encoder):
 )
 def test_images_are_those_of_the_batch(model, tmp_path):
     tokenizer = write_vision(tmp_path / "model")
-    size = (12, 8) if model.size else (48, 24)  # that of the model, or one that it leaves as it is
+    size = (12, 8) if model.size else (48, 24)  # the size is that of the model, or one that it leaves as it is
     size = (8, 8) if model.name == "llama4" else size
     path = tmp_path / "a.tar"
     path.write_bytes(tar_of([(f"{number}", {"png": image(*size, number), "txt": b"a caption"}) for number in range(2)]))

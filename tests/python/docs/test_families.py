@@ -17,7 +17,7 @@ _CHATML = "<|im_start|> <|im_end|>"
 _DEEPSEEK = "<｜begin▁of▁sentence｜>", "<｜end▁of▁sentence｜>"
 _GLM = "[gMASK] <sop> <|system|> <|user|> <|assistant|> <|observation|>"
 _GEMMA = "<|turn> <turn|> <|tool_response> <tool_response|> <|tool_call> <tool_call|> <|channel> <channel|>"
-# Of each family its template, its token of the beginning, and further special tokens.
+# The template of each family, its token of the beginning, and further special tokens.
 FAMILIES = {
     "Qwen3": ("trl--qwen3", None, _CHATML),
     "Qwen3.5": ("trl--qwen3_5_think", None, _CHATML),

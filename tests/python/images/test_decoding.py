@@ -15,7 +15,7 @@ from PIL import Image
 
 import gristmill as gm
 
-# Of transparent palettes, which Pillow drops as we do.
+# The warning is about transparent palettes, which Pillow drops as we do.
 pytestmark = pytest.mark.filterwarnings("ignore:Palette images with Transparency")
 SIZES = [(1, 1), (1, 2), (3, 1), (7, 8), (9, 17), (16, 16), (31, 33), (64, 47)]
 CASES = int(os.environ.get("GRISTMILL_CASES", 300))

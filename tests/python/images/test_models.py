@@ -14,7 +14,7 @@ from PIL import Image
 import gristmill as gm
 
 CASES = int(os.environ.get("GRISTMILL_CASES", 100))
-# Of the Pillow that the tests run with.
+# The version of the Pillow that the tests run with.
 PILLOW = min(13, int(PIL.__version__.split(".")[0]))
 FILTERS = {"nearest": 0, "lanczos": 1, "bilinear": 2, "bicubic": 3, "box": 4, "hamming": 5}
 

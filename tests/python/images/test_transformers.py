@@ -69,7 +69,7 @@ def test_images_at_random(name):
                 model.plan(height, width)
             continue
         if max(height, width) > 100 * min(height, width):
-            continue  # of CLIP, gigabytes in transformers
+            continue  # CLIP takes gigabytes in transformers
         pixels = np.random.default_rng(done).integers(0, 256, (height, width, 3), np.uint8)
         assert_same(model, reference, Image.fromarray(pixels))
         done += 1

@@ -111,7 +111,7 @@ def assert_same(found, expected):
 
 
 def references(folder, tokenizer, name):
-    """What each sample of a shard becomes by an encoding of its parts: ids, trained, and the images' patches."""
+    """The result of each sample of a shard by an encoding of its parts: ids, trained, and the images' patches."""
     encoder = gm.Encoder.from_pretrained(tokenizer)
     pad, start, end = (encoder.token_to_id(f"<|{word}|>") for word in ("image_pad", "vision_start", "vision_end"))
     im_start, im_end = (encoder.token_to_id(f"<|im_{word}|>") for word in ("start", "end"))

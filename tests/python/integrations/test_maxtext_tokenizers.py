@@ -18,7 +18,8 @@ ODD = ["", " a", "two  spaces ", "a\tb\nc", "naïve ﬁ 🙂", "<s> the </s> <un
 @pytest.fixture(scope="module")
 def corpus(tmp_path_factory, texts):
     path = tmp_path_factory.mktemp("corpus") / "texts.txt"
-    # Of words alone: pieces of lines of one character have equal scores, among which libraries choose differently.
+    # The corpus has words alone: pieces of lines of one character have equal scores, among which libraries choose
+    # differently.
     path.write_text("\n".join(" ".join(re.findall("[A-Za-z]+", text[:400])) for text in texts[:400]))
     with path.open("a") as file:
         file.write("\n" + " ".join(f"x{char}y" for char in "<>/[]|0123456789_") * 20)

@@ -167,7 +167,7 @@ def test_ranks_that_disagree_raise_on_all_ranks(two):
 
 
 class TestOneProcess:
-    """What needs no other ranks."""
+    """Tests that need no other ranks."""
 
     def build(self, config, rows=2, **more):
         return rank_programs.loader({**config, **more}, rows)
@@ -230,7 +230,7 @@ class TestOneProcess:
         assert finite.to_dict()["global_batch_size"] == GLOBAL_BATCH
 
     def test_ids_are_those_of_the_trainers_tokenizer(self, config, tokenizer_file, texts):
-        """Of all tokens with a label, inputs and labels are torchtitan's: each document's ids, shifted."""
+        """Inputs and labels of all tokens with a label are torchtitan's: each document's ids, shifted."""
         from torchtitan.components.tokenizer import HuggingFaceTokenizer
 
         tokenizer = HuggingFaceTokenizer(tokenizer_path=str(tokenizer_file.parent))

@@ -314,7 +314,7 @@ def test_collated_batch_has_tensors_and_objects(files, model):
 
 # -- order and resume ----------------------------------------------------------------------------------------------
 class Loader:
-    """What `StatefulDataLoader` does without workers: batches of a sampler's indices, and the sampler's state."""
+    """`StatefulDataLoader` without workers: batches of a sampler's indices, and the sampler's state."""
 
     def __init__(self, dataset, sampler, size):
         self.dataset, self.sampler, self.size, self.state = dataset, sampler, size, None

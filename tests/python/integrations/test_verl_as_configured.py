@@ -75,7 +75,7 @@ class Processor:
         self.tokenizer = Tokenizer(model)
 
 
-# -- what is rendered ----------------------------------------------------------------------------------------------
+# -- the rendered texts ----------------------------------------------------------------------------------------------
 def test_messages_that_are_not_filtered_are_not_rendered(tmp_path, model):
     records = [*rows(2), {**rows(1)[0], "prompt": "a string"}, {**rows(1)[0], "prompt": []}, {"extra_info": None}]
     kwargs = {"chat_template": "{{ strftime_now('%d') }}{% no template", "continue_final_message": True}

@@ -500,7 +500,7 @@ def test_global_batches_refuse_pickle_and_copy(dataset, sharding):
         for way in (pickle.dumps, copy.copy, copy.deepcopy):
             with pytest.raises(gm.ArgumentTypeError, match="save its get_state"):
                 way(batches)
-        gc.collect()  # of half-made copies, which must not close the original
+        gc.collect()  # half-made copies must not close the original
         next(batches)
 
 

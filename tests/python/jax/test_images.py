@@ -68,7 +68,7 @@ def test_features_of_a_packed_row_come_to_their_placeholders(shards, folder, wit
     for batch in dataset:
         for row in range(len(batch["inputs"])):
             mask = batch["image_masks"][row]
-            features = np.arange(1, 6 * 4 + 1).reshape(6, 4)  # of each image, of each of its tokens
+            features = np.arange(1, 6 * 4 + 1).reshape(6, 4)  # one value of each image, of each of its tokens
             if with_masks:
                 features = features[np.argsort(1 - mask, stable=True)]
             merged = np.zeros(128, int)

@@ -1,4 +1,4 @@
-"""What tests of prompts share."""
+"""The parts that tests of prompts share."""
 
 import json
 

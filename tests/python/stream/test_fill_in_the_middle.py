@@ -177,7 +177,7 @@ def test_stream_is_the_same_on_any_threads_hosts_and_after_restores(make, packin
 @pytest.mark.parametrize("packing", ["concat", "best_fit"])
 @pytest.mark.parametrize("truncation", ["right", "left", "middle"])
 def test_documents_are_cut_in_their_new_order(make, packing, truncation):
-    """What is kept of a document is what `pad` keeps."""
+    """The part of a document that is kept is that which `pad` keeps."""
 
     def ids_of(**arguments):
         found = {}

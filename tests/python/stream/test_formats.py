@@ -308,7 +308,7 @@ def test_saved_dataset_is_a_folder_of_shards(tmp_path, texts, encoder):
     folder = tmp_path / "saved"
     rows = [{"text": text, "meta": {"source": "docs"}} for text in texts[:60]]
     datasets.Dataset.from_list(rows).save_to_disk(folder, num_shards=3)
-    # What `map` leaves in the folder is no part of the data set.
+    # The files that `map` leaves in the folder are no part of the data set.
     (folder / "cache-0123456789abcdef.arrow").write_bytes((folder / "data-00000-of-00003.arrow").read_bytes())
     manifest = gm.Manifest.find(folder)
     assert [path.rsplit("/", 1)[1] for path in manifest.paths] == [f"data-0000{i}-of-00003.arrow" for i in range(3)]

@@ -309,7 +309,7 @@ def test_elastic_states_within_a_step_restore_the_same_lanes(rows):
 
 
 def test_elastic_states_within_a_step_with_ended_lanes(tmp_path, encoder):
-    for lane, documents in enumerate((6, 2, 1)):  # of one row each
+    for lane, documents in enumerate((6, 2, 1)):  # documents of one row each
         (tmp_path / f"{lane}.jsonl").write_text(('{"text": "a"}\n' * documents).ljust(1000, "\n"))
     dataset = gm.PackedDataset(str(tmp_path / "*.jsonl"), tokenizer=encoder, sequence_length=4, packing="pad", lanes=3)
     iterator = iter(dataset)

@@ -60,7 +60,7 @@ def dataset(path, folder, sample, **more):
 
 
 def trained(folder, rows):
-    """What each row trains on."""
+    """The text that each row trains on."""
     encoder = gm.Encoder.from_pretrained(str(folder))
     return [encoder.decode(row["tokens"][row["tokens_loss_mask"] == 1]) for row in rows]
 

@@ -26,7 +26,7 @@ def corpus(tmp_path):
         rows = rng.sample(range(40), 13)
         write_duplicates(corpus, base, rows)
         corpus.duplicates[base] = set(rows)
-    # Of a snapshot that is not read.
+    # The list has a row of a snapshot that is not read.
     write_duplicates(corpus, "2023-14/0000/en_head", [1, 2, 3])
     return corpus
 

@@ -109,7 +109,7 @@ def test_broken_shard_is_one_entry_and_others_are_read(shards, tmp_path, encoder
         stats = iterator.stats()
     assert (entry["shard"], entry["record"], stats["lost_shards"]) == (str(path), 3, 1)
     assert entry["reason"].startswith("expected the data of a member, found the end of the file in it")
-    assert stats["documents"] == 43  # of record 3, whose end is not known, nothing is used
+    assert stats["documents"] == 43  # nothing of record 3, whose end is not known, is used
 
 
 def test_prompts_have_all_columns_but_binary_ones(shards, tmp_path):

@@ -153,7 +153,7 @@ def test_provenance_says_which_tokens_were_left_out(dataset, packing, folder):
                     seen[shard, record][part] = True
                 at += length
     lost = [mask & ~seen[place] for place, (_, mask) in whole.items()]
-    # Of each row that is left out at most the first token is trained on: a label of which no model sees.
+    # At most the first token of each row that is left out is trained on: a label of which no model sees.
     assert sum(own.sum() for own in lost) <= 4
     assert not all(own.all() for own in seen.values())
 
@@ -270,7 +270,7 @@ def test_document_of_which_a_row_trains_nothing_is_bad(tmp_path, folder, argumen
     iterator = made(on_error="quarantine", max_error_rate=1.0)
     records = {entry[1] for row in iterator for entry in row["provenance"].tolist() if entry[3]}
     assert (records, iterator.stats()["quarantined"]) == ({0, 2}, 1)
-    # What the message says helps.
+    # The advice of the message helps.
     for more in ({"sequence_length": 128}, {"sample": gm.Chat(on_untrained="drop")}, {"truncation": "left"}):
         assert list(made(**more))
 

@@ -124,7 +124,7 @@ def rows(shards, folder, sample, **arguments):
 
 
 def without_none(value):
-    """What people make of rows of `datasets` before they render them."""
+    """The change that people make to rows of `datasets` before they render them."""
     if isinstance(value, dict):
         return {key: without_none(item) for key, item in value.items() if item is not None}
     return [without_none(item) for item in value] if isinstance(value, list) else value

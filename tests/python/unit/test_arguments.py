@@ -48,7 +48,7 @@ def test_docstrings_describe_each_argument(kind, table):
 
 def test_words_match_annotations_and_core():
     parameters = inspect.signature(gm.PackedDataset).parameters
-    # Of those that may also be None, the first member of the union.
+    # The first member of the union counts for those that may also be None.
     kinds_shown = {name: (p.annotation, *get_args(p.annotation)) for name, p in parameters.items()}
     shown = {
         name: get_args(kind) for name, found in kinds_shown.items() for kind in found if get_origin(kind) is Literal

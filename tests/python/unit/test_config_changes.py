@@ -1,4 +1,4 @@
-"""What the files beside a tokenizer.json change in the ids of `AutoTokenizer`: warned of, shown, followed if wanted.
+"""Files beside a tokenizer.json change the ids of `AutoTokenizer`: this is warned of, shown, and followed if wanted.
 
 The tokens of `ADDED` are what transformers 5.24 adds. Where it is installed, it is compared with on random files.
 """
@@ -74,7 +74,7 @@ UNCHANGED = [
     ({"added_tokens_decoder": {}}, {"special_tokens_map": {"pad_token": "<new>"}, "added_tokens": {"<new>": 12}}),
     ({"added_tokens_decoder": {"11": {"content": "</s>", **PLAIN}}, "add_prefix_space": True}, {}),
     ({"split_special_tokens": False, "extra_special_tokens": []}, {}),
-    # What no tokenizer has is no reason to fail.
+    # A token that no tokenizer has is no reason to fail.
     ({"added_tokens_decoder": {"x": {}, "1": 5}, "extra_special_tokens": [3], "unk_token": ["<new>"]}, {}),
 ]
 

@@ -375,7 +375,7 @@ def test_dataset_refuses_a_tokenizer_with_dropout(tmp_path):
 
 
 def test_dataset_refuses_added_tokens_that_normalize_alike(tmp_path):
-    """Which of them the reference engine finds is random at each load."""
+    """The one that the reference engine finds is random at each load."""
     tokenizer = tokenizers.Tokenizer(tokenizers.models.WordLevel({"x": 0}, unk_token="x"))
     tokenizer.normalizer = tokenizers.normalizers.Lowercase()
     tokenizer.add_tokens([tokenizers.AddedToken(token, normalized=True) for token in ("Quick", "quick")])

@@ -160,12 +160,12 @@ RECORD = {
     "lines": [[0, 5, 1.0], [6, 9, None], [10, 12, 4.0]], "words": [{"n": 3, "text": "abc"}, {"n": 5}, {"text": "é"}],
 }  # fmt: skip
 
-# What docs/filters.md says, by example.
+# The rules of docs/filters.md, by example.
 VALUES = [
     ("score >= 3", True),
     ("3 < score < 4", True),
     ("3 < score < 3.5", False),
-    # What is missing or null makes a comparison false.
+    # A missing or null value makes a comparison false.
     ("missing < 1 or missing >= 1 or missing != 1", False),
     ("null == 0 or null != 0", False),
     ("not missing > 1", True),

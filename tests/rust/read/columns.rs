@@ -28,7 +28,7 @@ fn text(row: usize) -> Option<String> {
     }
 }
 
-/// What a record's bytes are.
+/// The bytes of a record.
 #[derive(Debug, Clone, PartialEq)]
 enum Row {
     Record(RawKind, String),
@@ -209,7 +209,7 @@ fn check_mutated(
         // Each row or error takes some of the file, or is one of few that a header claims.
         let from = from % (whole.len() + 1);
         let is_sound = !matches!(whole.last(), Some(Row::Error(AfterError::Lost, _)));
-        // What was damaged before the row may not be found again, or be found earlier.
+        // Damage before the row may not be found again, or be found earlier.
         if from > 0 && is_sound {
             let rest = records(name, &bytes, &options, from as u64);
             prop_assert!(rest == whole[from..] || matches!(&rest[..], [.., Row::Error(AfterError::Lost, _)]));

@@ -1,4 +1,4 @@
-"""Which lines are sound, by Python's own json: writes the table that the Rust reader is tested with.
+"""The lines that are sound, by Python's own json: writes the table that the Rust reader is tested with.
 
     python tests/read/json_rule.py > tests/read_json_rule.jsonl
     python tests/read/json_rule.py --cases 1000000 --seed 7 > /tmp/rule.jsonl

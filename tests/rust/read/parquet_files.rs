@@ -514,7 +514,7 @@ proptest! {
             let mut reader =
                 RecordReader::from_source(&"s.parquet".into(), Box::new(bytes), &options(1000), &Arc::default()).unwrap();
             let position = Position { record: skipped as u64, byte: 0 };
-            // What was damaged before the position may not be found again, or be found earlier.
+            // Damage before the position may not be found again, or be found earlier.
             if reader.skip_to(position).is_ok() && last != Some(AfterError::Lost) {
                 prop_assert_eq!(&read_on(&mut reader)[..], &seen[skipped..]);
             }

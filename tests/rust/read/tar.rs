@@ -246,7 +246,7 @@ fn filter_paths_are_read_as_json() {
     assert_eq!(reader.next_members(), Ok(None));
 }
 
-/// What is expected of an archive that is cut: the samples whose end is there, and where it is damaged.
+/// The expectation for an archive that is cut: the samples whose end is there, and where it is damaged.
 #[test]
 fn cut_at_every_byte() {
     let long = format!("{}/c", "n".repeat(150));

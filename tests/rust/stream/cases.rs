@@ -88,13 +88,13 @@ pub enum Record {
     Words(usize),
     Blank,
     Bad,
-    /// What a filter leaves out; without a filter so many words, or a bad record.
+    /// A record that a filter leaves out; without a filter it has so many words, or is a bad record.
     Filtered(Option<usize>),
     /// A word that the reference engine's tokenizer does not know: stops the run.
     Unknown,
 }
 
-/// What has happened to a shard's file.
+/// The damage of a shard's file.
 #[derive(Debug, Clone, Copy, PartialEq)]
 pub enum Damage {
     None,
@@ -104,7 +104,7 @@ pub enum Damage {
     Size,
 }
 
-/// What defines a stream.
+/// The arguments that define a stream.
 #[derive(Debug, Clone)]
 #[allow(clippy::struct_excessive_bools)]
 pub struct Case {
@@ -134,7 +134,7 @@ pub struct Case {
     pub provenance: usize,
 }
 
-/// What must not matter.
+/// The settings that must not matter.
 #[derive(Debug, Clone)]
 pub struct Run {
     pub threads: usize,
@@ -218,7 +218,7 @@ prop_compose! {
     }
 }
 
-/// What a line of a shard becomes.
+/// The outcome of a line of a shard.
 enum Outcome {
     Document(Vec<u32>),
     Filtered,

@@ -1,4 +1,4 @@
-//! What must hold of every lane's rows, checked against the documents that were written.
+//! The rules that every lane's rows must keep, checked against the documents that were written.
 
 use std::collections::HashMap;
 use std::ops::Range;

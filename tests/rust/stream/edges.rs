@@ -1,4 +1,5 @@
-//! What random streams show seldom, or all runs of one alike: where exactly an error comes, and what is counted by then.
+//! Cases that random streams show seldom, or all runs of one alike: where exactly an error comes, and what is counted
+//! by then.
 
 use std::fs;
 use std::path::Path;

@@ -26,7 +26,7 @@ use proptest::test_runner::TestCaseResult;
 
 use cases::{Case, Run, build, case, encoder, other_run};
 
-/// What some lanes gave from some place on.
+/// The batches that some lanes gave from some place on.
 #[derive(Debug, Clone, Default, PartialEq)]
 struct Stream {
     /// For each lane, the arrays of its rows, step after step.
@@ -156,7 +156,7 @@ fn check_states(whole: &Stream, part: &Stream, first: usize, own: &[usize]) -> T
     Ok(())
 }
 
-/// The states behind whole steps. That of the end is another one of the last step: it is left out.
+/// The states behind whole steps. The state of the end is another one of the last step: it is left out.
 fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
     let mut states = HashMap::new();
     for state in stream.states.iter().filter(|state| state.row == 0) {
@@ -279,7 +279,8 @@ fn rows_with_tokens(steps: &[Vec<Vec<i32>>]) -> usize {
     steps.iter().rposition(|rows| rows[1].iter().any(|mark| *mark > 0)).unwrap_or(0)
 }
 
-/// What a restored run says of an error as well: of the bad records before its state it knows how many there were.
+/// The part of an error that a restored run says as well: of the bad records before its state it knows how many there
+/// were.
 fn without_last_entry(error: &str) -> &str {
     if let Some((searched, _)) = error.split_once(" quarantined") {
         return searched;

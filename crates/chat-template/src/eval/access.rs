@@ -7,7 +7,7 @@ use crate::error::{Error, Result};
 use crate::text::{Origin, Str};
 use crate::value::{Method, Range, Undefined, Val};
 
-/// What a type has under a name.
+/// The member of a type that a name finds.
 enum Found<'a> {
     Value(Val<'a>),
     Missing,

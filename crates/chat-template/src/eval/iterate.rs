@@ -103,7 +103,7 @@ enum State<'a> {
     Done,
 }
 
-/// What a generator does with each item of what it reads.
+/// The step that a generator takes with each item of its input.
 #[derive(Clone, Copy)]
 pub(crate) enum Step<'a> {
     Plain,

@@ -13,7 +13,7 @@ use crate::value::{Condition, Frame, Recursion, Undefined, Val};
 
 /// The `loop` variable.
 pub(crate) struct LoopState<'a> {
-    /// What is iterated over: its length is the loop's, if it has one.
+    /// The value that is iterated over: its length is the loop's, if it has one.
     iterable: Val<'a>,
     iter: RefCell<Iter<'a>>,
     index0: Cell<i64>,

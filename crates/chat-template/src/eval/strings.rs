@@ -18,7 +18,7 @@ impl<'a> Eval<'a> {
         }
     }
 
-    /// What was written since `mark`, as a string.
+    /// The text written since `mark`, as a string.
     pub(crate) fn take_str(&mut self, mark: Mark) -> Result<Val<'a>> {
         let text = self.out.take(mark)?;
         self.heap.str(text)

@@ -1,5 +1,5 @@
-//! Which of the template's text belongs to a message's reasoning, to its content and to its calls: what is left out with a
-//! part, and where an answer begins that the generation prompt does not lead to.
+//! The text of the template that belongs to a message's reasoning, to its content and to its calls: what is left out
+//! with a part, and where an answer begins that the generation prompt does not lead to.
 //!
 //! Text between two parts closes the first one and opens the second one. The same conversation without the second part
 //! shows what closes the first one, and without the first part what opens the second one.
@@ -34,7 +34,7 @@ pub(super) struct Division {
 struct Cut {
     close: usize,
     open: usize,
-    /// What is between is written without either of the parts too, as around a content that is empty.
+    /// The text between is written without either of the parts too, as around a content that is empty.
     is_neither: bool,
 }
 
@@ -83,7 +83,7 @@ impl Finder<'_, '_> {
         }
     }
 
-    /// What a message says in a range, part by part.
+    /// The sections of a message in a range, part by part.
     fn sections(&self, message: usize, range: Range<usize>) -> Vec<Section> {
         let mut sections: Vec<Section> = Vec::new();
         for (bytes, part) in &self.traces[message].own {
@@ -122,9 +122,9 @@ impl Finder<'_, '_> {
             Ok(match (close, open) {
                 (Some(close), Some(open)) if close <= open => Some(Cut { close, open, is_neither: false }),
                 (close, Some(open)) => {
-                    // What is written both without the one and without the other leads to the second one, or if that
-                    // has an opening of its own, it is neither's. If nothing is before it, it is written behind an empty
-                    // first part too, which its first piece closes.
+                    // Text that is written both without the one and without the other leads to the second one, or if
+                    // that has an opening of its own, it is neither's. If nothing is before it, it is written behind an
+                    // empty first part too, which its first piece closes.
                     let end = close.unwrap_or(text.len());
                     let open = if open > 0 { Some(open) } else { finder.first_piece(&gap, end) };
                     open.map(|open| {
@@ -235,7 +235,7 @@ impl Finder<'_, '_> {
         Ok(cut.map_or(end.start, |cut| gap.start + cut.open))
     }
 
-    /// What was found before of such a stretch between such parts, or what is found now.
+    /// The cut that was found before in such a stretch between such parts, or one that is found now.
     fn divided(
         &mut self,
         parts: (Option<Part>, Option<Part>),
@@ -251,7 +251,8 @@ impl Finder<'_, '_> {
         Ok(cut)
     }
 
-    /// What is found in the conversation without a part of a message, or else in the messages up to that one.
+    /// The result of the search in the conversation without a part of a message, or else in the messages up to that
+    /// one.
     fn without<T>(
         &mut self,
         message: usize,
@@ -363,7 +364,7 @@ fn letters(text: &str) -> String {
     text.chars().filter(|c| c.is_alphabetic()).flat_map(char::to_lowercase).collect()
 }
 
-/// What a marker opens or closes: of `</think>` and `<|END_THINK|>` it is `think`.
+/// The name of the part that a marker opens or closes: for `</think>` and `<|END_THINK|>` it is `think`.
 fn marker_name(marker: &str) -> String {
     let name = letters(marker);
     let rest = ["start", "begin", "end"].iter().find_map(|word| name.strip_prefix(word));

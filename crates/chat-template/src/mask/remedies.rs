@@ -1,4 +1,4 @@
-//! What to do about a mask that cannot be derived: settings with which it can be, each of them tried.
+//! Remedies for a mask that cannot be derived: settings with which it can be, each of them tried.
 
 use std::collections::BTreeSet;
 use std::fmt::Write;

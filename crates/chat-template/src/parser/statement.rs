@@ -1,4 +1,4 @@
-//! Statements: what stands in `{% %}`.
+//! Statements: the contents of `{% %}`.
 
 use super::Parser;
 use crate::ast::{
@@ -237,7 +237,7 @@ impl Parser {
         Ok(name)
     }
 
-    /// What an assignment stores into: names, tuples of names, and with `namespaces` attributes of namespaces.
+    /// The target of an assignment: names, tuples of names, and with `namespaces` attributes of namespaces.
     fn target(&mut self, end: Option<&str>, namespaces: bool) -> Result<Target> {
         let mut items = Vec::new();
         let mut is_tuple = false;

@@ -24,7 +24,7 @@ pub struct AddedTokens {
     spellings: AHashMap<u32, String>,
     /// The ids of those that are special.
     special: AHashSet<u32>,
-    /// Those to search for in raw text, and those to search for in normalized text.
+    /// Added tokens to search for in raw text, and added tokens to search for in normalized text.
     pub raw: Matcher,
     pub normalized: Matcher,
     /// How many tokens there are, those of the vocabulary included.
@@ -61,7 +61,7 @@ struct Cut {
     stripped: usize,
 }
 
-/// What a text consists of.
+/// The stretches that a text consists of.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Found<'a> {
     /// Text without tokens, and its offset.

@@ -23,7 +23,7 @@ pub struct Prefilter {
     shortcut: Option<Shortcut>,
 }
 
-/// What shows without a look at the tables, at least for most blocks, that nothing begins there.
+/// The shortcut that shows without a look at the tables, at least for most blocks, that nothing begins there.
 #[derive(Clone, Copy)]
 enum Shortcut {
     /// All pairs of first and second bytes, if there are no more than two: then the tables are not needed.
@@ -146,7 +146,7 @@ impl Work for Find<'_> {
                 let mut padded = [0; BLOCK + 1];
                 padded[..rest.len()].copy_from_slice(rest);
                 let last = rest.len() - 1;
-                // What is behind the end may be any byte.
+                // The bytes behind the end may be any.
                 let begins_last = prefilter.first[usize::from(rest[last])] != 0;
                 let before = !(!0 << last);
                 prefilter.places_in(blocks, &padded) & before | u64::from(begins_last) << last
@@ -182,7 +182,7 @@ mod tests {
         ) {
             let begins = |position: &usize| {
                 let rest = &text.as_bytes()[*position..];
-                // What is behind the end may be any byte.
+                // The bytes behind the end may be any.
                 spellings.iter().map(String::as_bytes).any(|spelling| {
                     let pair = &spelling[..spelling.len().min(2).min(rest.len())];
                     rest.starts_with(pair)

@@ -49,7 +49,7 @@ impl Search {
     /// For spellings that are not empty.
     pub fn new(spellings: &[String], simd: Simd) -> Result<Self, BuildError> {
         let match_kind = MatchKind::LeftmostLongest;
-        // Of many long spellings a DFA would take a kilobyte for each byte.
+        // A DFA of many long spellings would take a kilobyte for each byte.
         let is_large = spellings.iter().map(String::len).sum::<usize>() > LARGE;
         if spellings.iter().any(|spelling| spelling.len() > LONGEST) {
             let kind = is_large.then_some(AhoCorasickKind::ContiguousNFA);
@@ -134,7 +134,7 @@ impl Longest {
 }
 
 impl Runs {
-    /// Of each byte, if all spellings that begin with it are runs of it.
+    /// The runs of each byte, if all spellings that begin with it are runs of it.
     fn by_first_byte(spellings: &[String]) -> [Option<Box<Self>>; 256] {
         let mut runs = [const { None::<Box<Self>> }; 256];
         let mut has_others = [false; 256];
@@ -172,7 +172,7 @@ impl Runs {
     }
 }
 
-/// What [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
+/// The spelling that [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
 #[inline(always)]
 fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<Spelling> {
     let mut state = automaton.start_state(Anchored::Yes).expect("it is built for searches at one place");
@@ -199,7 +199,7 @@ mod tests {
 
     use super::*;
 
-    /// What a search finds, and what that of the crate does.
+    /// The matches that a search finds, and those of the crate.
     fn matches(spellings: &[String], text: &str) -> [Vec<(usize, Range<usize>)>; 2] {
         let all = AhoCorasick::builder().match_kind(MatchKind::LeftmostLongest).build(spellings).unwrap();
         let expected = all.find_iter(text).map(|found| (found.pattern().as_usize(), found.range())).collect();

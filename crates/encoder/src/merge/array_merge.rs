@@ -4,7 +4,7 @@
 //! repeat until no pair has a merge. The rank of a merge is its place in the file's list, not the id it makes; of a pair
 //! that is listed twice the last place counts, as in the reference.
 //!
-//! The reference pops entries from a heap and accepts one if the pair now at its place has the same product. That is
+//! The reference pops entries from a heap and accepts one if the pair now at its place has the same product. This is
 //! the same rule as long as an id has one spelling: then a symbol is a fixed stretch of spelling, and an entry with the
 //! same place and product is the same pair.
 
@@ -16,11 +16,11 @@ use crate::layout::{INDEX_BITS, MAX_SYMBOLS};
 use crate::simd::Scalar;
 use crate::simd::lanes::Lanes;
 
-/// What merging asks of a set of rules.
+/// The questions that merging asks of a set of rules.
 pub trait Merges {
     /// The ranks of pairs.
     fn ranks(&self) -> &PairTable;
-    /// What the merge of a rank makes.
+    /// The product of the merge of a rank.
     fn product(&self, rank: u32) -> u32;
 }
 
@@ -188,10 +188,10 @@ impl<const W: usize> ArrayMerge<W> {
 /// Words that are merged side by side.
 #[derive(Default)]
 pub struct Lockstep<const W: usize> {
-    /// Those in use come first; the others keep their memory.
+    /// The words in use come first; the others keep their memory.
     slots: Vec<ArrayMerge<W>>,
     len: usize,
-    /// Which words are not done.
+    /// The words that are not done.
     live: Vec<u32>,
 }
 

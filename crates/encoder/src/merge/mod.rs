@@ -67,7 +67,7 @@ impl MergeTable {
         Ok(Self { products: PairTable::new(rules.iter().map(pair)), first_moved: ids, moved, simd })
     }
 
-    /// What the loops over words run on.
+    /// The instructions that the loops over words run on.
     pub fn simd(&self) -> Simd {
         self.simd
     }

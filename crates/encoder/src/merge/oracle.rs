@@ -69,7 +69,7 @@ pub fn merge_by_heap(table: &MergeTable, symbols: &[u32]) -> Vec<(u32, usize)> {
     (0..len).filter(|index| alive[*index]).map(|index| (ids[index], next[index])).collect()
 }
 
-/// Those rules of [`any_rules`] that can happen.
+/// The rules of [`any_rules`] that can happen.
 pub fn live(rules: &[MergeRule]) -> Vec<MergeRule> {
     rules::live(rules, |id, symbols| {
         spell(rules, id, symbols);

@@ -43,7 +43,7 @@ pub struct PairTable {
 #[derive(Clone, Copy, Default)]
 pub struct Pair(u64);
 
-/// What is never in a table.
+/// A pair that is never in a table.
 pub const NO_PAIR: Pair = Pair::new(NO_SYMBOL, NO_SYMBOL);
 
 impl Pair {
@@ -61,7 +61,7 @@ pub struct PairSlot {
 }
 
 impl PairTable {
-    /// Of a pair that is listed twice the last value counts.
+    /// The last value of a pair that is listed twice counts.
     pub fn new(pairs: impl ExactSizeIterator<Item = ((u32, u32), u32)>) -> Self {
         let pairs: Vec<u64> =
             pairs.map(|((left, right), value)| Pair::new(left, right).0 | u64::from(value)).collect();

@@ -36,7 +36,7 @@ pub const PRODUCTS: &str = "products are tokens of the vocabulary";
 pub struct MergeRules {
     /// All of them, by rank.
     pub all: Vec<MergeRule>,
-    /// Those that can happen, by rank: one for each product.
+    /// The rules that can happen, by rank: one for each product.
     pub live: Vec<MergeRule>,
     /// Indexed by id: whether the token's spelling merges to the token itself.
     whole: Vec<bool>,

@@ -29,7 +29,7 @@ use crate::vocab::{Ids, Vocab};
 pub struct ByteModel {
     table: MergeTable,
     symbols: ByteSymbols,
-    /// What the bytes become that have no token, as in vocabularies trained without the whole alphabet.
+    /// The treatment of bytes that have no token, as in vocabularies trained without the whole alphabet.
     unknown: MissingSymbol,
     /// For `ignore_merges`, by their bytes: tokens that their merges do not produce. A pre-token that is a token
     /// becomes that token, whatever its merges produce.

@@ -1,5 +1,5 @@
-//! BPE whose symbols are characters: SentencePiece-style, or plain. What the vocabulary lacks becomes byte tokens, an
-//! unknown token, or nothing.
+//! BPE whose symbols are characters: SentencePiece-style, or plain. A character that the vocabulary lacks becomes byte
+//! tokens, an unknown token, or nothing.
 //!
 //! SentencePiece-style tokenizers replace each space by the marker U+2581 and merge the whole text as one word. Here
 //! the space itself is the marker, in text, pre-tokens and tables alike: nothing needs replacing, and a marker is one
@@ -50,7 +50,7 @@ pub struct CharModel {
     removed: Option<Arc<RemovedChars>>,
 }
 
-/// What a space in a pre-token stands for.
+/// The meaning of a space in a pre-token.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Spaces {
     Spaces,

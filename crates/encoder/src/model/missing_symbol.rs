@@ -1,4 +1,4 @@
-//! What becomes of a symbol that the vocabulary lacks.
+//! The treatment of a symbol that the vocabulary lacks.
 
 use crate::merge::rules::MergeRule;
 use crate::vocab::Ids;

@@ -30,7 +30,7 @@ struct Node {
 const FREE: Node = Node { base: 0, parent: NONE, id: NONE };
 
 impl Trie {
-    /// Of tokens that differ, in any order.
+    /// Makes a trie of tokens that differ, in any order.
     pub fn new(mut tokens: Vec<(Vec<u8>, u32)>) -> Self {
         tokens.sort_unstable();
         let mut builder = Builder { nodes: vec![FREE; BLOCK], used: vec![0; BLOCK / 64], first_free: 1 };

@@ -1,4 +1,4 @@
-//! Unigram: of all ways to take a word apart the one whose tokens have the highest sum of scores.
+//! Unigram: among all ways to take a word apart the one whose tokens have the highest sum of scores.
 //!
 //! The sums are those of the reference to the last bit: from left to right, in double precision, and of equal ones the
 //! first that is found. A character without a token of its own may be an unknown token, ten points below the lowest
@@ -34,12 +34,12 @@ pub struct Unigram {
     removed: Option<Arc<RemovedChars>>,
 }
 
-/// What a pre-token is.
+/// The words that pre-tokens are.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Words {
     /// A word, in which spaces are themselves or markers.
     Whole(Spaces),
-    /// What Metaspace, behind another pre-tokenizer, makes words of.
+    /// The words that Metaspace, behind another pre-tokenizer, makes.
     Marked { prefix: bool, split: bool },
 }
 

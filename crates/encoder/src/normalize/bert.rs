@@ -38,7 +38,7 @@ const SPARSE: [RangeInclusive<char>; 5] = [
 
 /// BERT's normalizer with some options.
 pub struct Bert {
-    /// What becomes of each character.
+    /// The treatment of each character.
     kinds: CharTable,
     strip_accents: bool,
     lowercase: bool,

@@ -10,7 +10,7 @@ use crate::reference::library_call;
 /// A map of strings, and what it makes of ASCII characters.
 pub struct CharsMap {
     library: Precompiled,
-    /// Those that stay as they are, whatever surrounds them in ASCII.
+    /// The bytes that stay as they are, whatever surrounds them in ASCII.
     plain: [bool; 256],
     mapped: Vec<Option<Box<str>>>,
 }

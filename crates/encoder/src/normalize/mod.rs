@@ -1,4 +1,4 @@
-//! Normalizers: what changes text before it is cut.
+//! Normalizers: the steps that change text before it is cut.
 //!
 //! The reference keeps for each byte where it comes from, which takes longer than all else here, and several tens of
 //! bytes of memory for each byte of text. Ids do not depend on that. So the normalizers that most tokenizers have are

@@ -9,7 +9,7 @@ use crate::layout::{
     Value,
 };
 
-/// Operations on a pre-token, for each instruction set. What is here works on two words of 64 bits.
+/// Operations on a pre-token, for each instruction set. The operations here work on two words of 64 bits.
 pub trait Probe: Copy {
     /// The key of the pre-token of `len` bytes, one to [`SHORT`], at the start of `bytes`.
     #[inline(always)]

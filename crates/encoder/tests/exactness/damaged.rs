@@ -14,7 +14,7 @@ use crate::mixtures::{self, Random};
 use crate::number;
 use crate::support::{Model, added_tokens, after, byte_level, fallback, metaspace, prepend, replace, steps};
 
-/// What a value is replaced with: what the format knows, and what it does not.
+/// The values that replace another: some that the format knows, and some that it does not.
 const WORDS: &[&str] = &[
     "",
     " ",
@@ -199,7 +199,7 @@ fn damaged(originals: &[Value], seed: u64) -> (Vec<u8>, Random) {
     (bytes, random)
 }
 
-/// What became of a file.
+/// The result for a file.
 enum Outcome {
     Refused,
     Same(Engine),

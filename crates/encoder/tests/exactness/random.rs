@@ -127,7 +127,7 @@ proptest! {
 }
 
 proptest! {
-    // Of texts that are long.
+    // A text that is long.
     #![proptest_config(ProptestConfig { cases: cases().div_ceil(8), ..ProptestConfig::default() })]
 
     /// Several batches of pre-tokens, of which some, or many, are met for the first time, some of these twice: new

@@ -234,8 +234,8 @@ fn separators_after_markers() {
     }
 }
 
-/// What `transformers` 5 writes for a SentencePiece model of Llama 2's kind: text that begins with a marker gets another
-/// one from the normalizer, any other from Metaspace.
+/// The form that `transformers` 5 writes for a SentencePiece model of Llama 2's kind: text that begins with a marker
+/// gets another one from the normalizer, any other from Metaspace.
 #[test]
 fn a_marker_from_either_normalizer_or_metaspace() {
     let model = Model::sentence_piece(300);
@@ -246,7 +246,7 @@ fn a_marker_from_either_normalizer_or_metaspace() {
         let raw = [added("<s>", &["special"]), added("HELLO", &["lstrip", "rstrip"])];
         let normalized = [added("<s>", &["special"]), added("HELLO", &["normalized"])];
         let spaces = [added("<s>", &["normalized"]), added(" HELLO", &["normalized", "rstrip"])];
-        // What counts is the last entry, and none is searched for.
+        // The last entry counts, and none is searched for.
         let again = [added("HELLO", &["normalized"]), added("HELLO", &[])];
         for tokens in [json!([]), json!(raw), json!(normalized), json!(spaces), json!(again)] {
             let step = json!({"type": "Sequence", "pretokenizers": [metaspace("always", split)]});
@@ -391,7 +391,7 @@ fn odd_files_have_the_ids_of_the_reference() {
     }
 }
 
-/// What the fast engine does not take goes to the reference, with a reason.
+/// A structure that the fast engine does not take goes to the reference, with a reason.
 #[test]
 fn other_structures_use_the_reference() {
     let spm = Model::sentence_piece(50);

@@ -1,6 +1,6 @@
 //! Small tokenizers for tests, made on the spot: trained on a text by the plainest of trainers, or put
 //! together by hand; and the comparison with the reference.
-#![allow(clippy::unwrap_used)] // that is how a test fails
+#![allow(clippy::unwrap_used)] // a failed unwrap is how a test fails
 #![allow(clippy::needless_pass_by_value)] // JSON values are written where they are passed
 
 use std::collections::HashMap;
@@ -166,7 +166,7 @@ pub fn replace() -> Value {
     json!({"type": "Replace", "pattern": {"String": " "}, "content": "▁"})
 }
 
-/// What `transformers` 5 writes in front of Metaspace for SentencePiece models of Llama 2's kind.
+/// The steps that `transformers` 5 writes in front of Metaspace for SentencePiece models of Llama 2's kind.
 pub fn replace_and_double() -> Value {
     after(&replace(), &json!({"type": "Replace", "pattern": {"Regex": r"\A▁"}, "content": "▁▁"}))
 }

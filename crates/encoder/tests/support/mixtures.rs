@@ -158,7 +158,7 @@ pub const FRAGMENTS: &[&str] = &[
     "\u{1}",
     "\u{1b}",
     "\u{7f}",
-    // What tokenizers have as tokens.
+    // Texts that tokenizers have as tokens.
     "<s>",
     "</s>",
     "<unk>",

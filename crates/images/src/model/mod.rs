@@ -1,4 +1,4 @@
-//! What models make of images: sizes and tokens from the headers, and pixels.
+//! The results of models for images: sizes and tokens from the headers, and pixels.
 
 mod named;
 mod size;
@@ -25,7 +25,7 @@ pub struct ImageModel {
     normalized: Box<[[f32; 256]; 3]>,
 }
 
-/// What makes a model.
+/// The settings that make a model.
 #[derive(Debug, Clone, PartialEq)]
 pub struct Settings {
     /// The sizes that it accepts.
@@ -36,7 +36,7 @@ pub struct Settings {
     pub mean: [f64; 3],
     /// See `mean`.
     pub std: [f64; 3],
-    /// What becomes of transparent pixels.
+    /// The treatment of transparent pixels.
     pub alpha: Alpha,
     /// The strings around and in place of an image.
     pub markup: Markup,
@@ -88,22 +88,22 @@ pub struct Patches {
 /// The strings around and in place of an image.
 #[derive(Debug, Clone, PartialEq, Eq, Default)]
 pub struct Markup {
-    /// What stands for an image in a text.
+    /// The text that stands for an image.
     pub placeholder: String,
     /// The token whose embeddings an image's features replace.
     pub token: String,
-    /// What comes before an image's tokens.
+    /// The text before an image's tokens.
     pub before: String,
-    /// What comes after an image's tokens.
+    /// The text after an image's tokens.
     pub after: String,
 }
 
-/// What an image of a certain size becomes for a model.
+/// The result of a model for an image of a certain size.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub struct ImagePlan {
-    /// Of the image itself.
+    /// The size of the image itself.
     pub source: Size,
-    /// Of the resized image; of tiles, of the canvas that they cover.
+    /// The size of the resized image; with tiles, of the canvas that they cover.
     pub size: Size,
     /// Patches in time, down and across; zeros if the model has no patches.
     pub grid_thw: [u32; 3],
@@ -154,9 +154,9 @@ pub enum ModelError {
     Setting {
         /// The setting.
         name: &'static str,
-        /// What is allowed.
+        /// The values that are allowed.
         expected: String,
-        /// What was set.
+        /// The value that was set.
         found: String,
     },
 }
@@ -177,7 +177,7 @@ impl ImageModel {
         Ok(Self { settings, pillow, normalized })
     }
 
-    /// What makes the model.
+    /// The settings that make the model.
     pub fn settings(&self) -> &Settings {
         &self.settings
     }
@@ -195,7 +195,7 @@ impl ImageModel {
         }
     }
 
-    /// What an image of this size becomes.
+    /// The plan for an image of this size.
     pub fn plan(&self, source: Size) -> Result<ImagePlan, ModelError> {
         if source.width.max(source.height) > LONGEST_SIDE {
             return Err(ModelError::SideTooLong { size: source });
@@ -252,7 +252,7 @@ impl ImageModel {
 }
 
 impl Settings {
-    /// Those of a name of [`NAMES`].
+    /// The settings of a name of [`NAMES`].
     pub fn named(name: &str) -> Result<Self, ModelError> {
         named::settings(name).ok_or_else(|| ModelError::UnknownName { found: name.to_owned() })
     }

@@ -50,7 +50,7 @@ trait Kernel {
     fn weigh<const V: usize>(rows: &[u8], stride: usize, weights: &[i32], out: &mut [[u8; 8]; V]);
 }
 
-/// What every compiler makes vectors of.
+/// The code that every compiler makes vectors of.
 struct Portable;
 
 impl Kernel for Portable {

@@ -35,7 +35,7 @@ class GenericVisualInputs:
     mm_token_type_ids: Array | None = None
 
     def as_model_kwargs(self) -> dict[str, Array]:
-        """What there is, by name."""
+        """The arrays that are there, by name."""
         values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: value for name, value in values if value is not None}
 

@@ -44,7 +44,7 @@ _OWN = frozenset(
     {"shards", "tokenizer", "sample", "text_field", "sequence_length", "batch_size", "packing", "layout", "provenance",
      "shard_index", "shard_count", "equal_steps", "epochs", "boundary_targets", "fit_window", "source_arrays"}
 )  # fmt: skip
-# Those that do not hold for validation, which is one pass in order.
+# The arguments that do not hold for validation, which is one pass in order.
 _OF_TRAINING = frozenset({"seed", "shuffle_window", "lanes"})
 _OF_IMAGES = ("max_images", "max_patches")
 

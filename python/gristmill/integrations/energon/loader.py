@@ -150,8 +150,8 @@ class BatchLoader:
 class EnergonDataloader:
     """An endless iterator over a loader, which begins again at its end, with a state.
 
-    `iter` gives the loader itself, so that it keeps its methods. Of a loader that ends, such as that of validation, it
-    also begins at the first batch again.
+    `iter` gives the loader itself, so that it keeps its methods. A loader that ends, such as that of validation, also
+    begins at the first batch again.
 
     Args:
       dataloader: a `BatchLoader`, or any iterable with `save_state_rank` and `restore_state_rank`.

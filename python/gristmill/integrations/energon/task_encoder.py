@@ -10,7 +10,7 @@ from gristmill.integrations.energon.batches import BatchForm
 
 # Bridge trains on the newline behind a turn's end, too.
 _STOP_TOKENS = ("<|im_end|>\n",)
-# Of a packed row, where Bridge has no limit.
+# The images of a packed row, where Bridge has no limit.
 _LEAST_IMAGES = 64
 
 
@@ -68,7 +68,7 @@ class QwenVLTaskEncoder:
 
 @dataclass(frozen=True, kw_only=True)
 class Encoding:
-    """What rows are made of and how they become batches.
+    """The parts of rows, and how they become batches.
 
     Attributes:
       sample: what a record becomes.

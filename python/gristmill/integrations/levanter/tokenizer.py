@@ -50,7 +50,7 @@ class GristmillTokenizer(HfMarinTokenizer):
 
     def encode(self, text: str, *, add_special_tokens: bool = False) -> list[int]:
         """The ids of a text."""
-        if add_special_tokens:  # those of the post-processor
+        if add_special_tokens:  # the special tokens are those of the post-processor
             return super().encode(text, add_special_tokens=True)
         return self.encoder.encode(text).tolist()
 

@@ -69,7 +69,7 @@ class PromptBatches(Iterator[Batch]):
     def __next__(self) -> Batch:
         """The next batch: a dict of fresh arrays.
 
-        With one host the last batch of an epoch may be smaller. Of several hosts all batches are full: rows of padding,
+        With one host the last batch of an epoch may be smaller. On several hosts all batches are full: rows of padding,
         whose ids, segmentation and true length are 0, fill them, and a host that has fewer batches than another gets
         batches of padding.
         """

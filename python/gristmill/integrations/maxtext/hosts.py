@@ -39,7 +39,7 @@ class LoadError(BaseException):
 
 
 class Status(IntEnum):
-    """What a host has for a step."""
+    """The readiness of a host for a step."""
 
     ENDED = 0
     ROWS = 1
@@ -75,7 +75,7 @@ class Hosts:
         return {0: own} if self._exchange is None else agreement.gathered(self._exchange, own.encode())
 
     def together(self, make: Callable[[], Made]) -> Made:
-        """What `make` returns here, if it returns on all of them.
+        """The value that `make` returns here, if it returns on all of them.
 
         Raises:
           Exception: that of this host.

@@ -1,6 +1,6 @@
 """MaxText's iterators of training and evaluation, over `PackedDataset`.
 
-Of the rows that MaxText loads, a step trains on the first `global_batch_size_to_train_on`; all where
+A step trains on the first `global_batch_size_to_train_on` of the rows that MaxText loads; all where
 `per_device_batch_size` is 1 or more and `expansion_factor_real_data` is not set. A dataset has these rows, the rest is
 padding, and only hosts whose devices hold such rows read:
 
@@ -172,7 +172,7 @@ class ElasticStream(grain.experimental.ElasticIterator):
     """
 
     def __init__(self, dataset: PackedDataset, mesh: Mesh, loaded_rows: int | None = None) -> None:
-        grain.IterDataset.__init__(self)  # what it is elastic over is another thing
+        grain.IterDataset.__init__(self)  # the original is elastic over another thing
         self._hosts = Hosts(mesh)
         self._fingerprint = dataset.fingerprint
         self._hosts.check_same(self._fingerprint)
@@ -202,7 +202,7 @@ class ElasticStream(grain.experimental.ElasticIterator):
             raise LoadError(self._failure)
         try:
             return self._next()
-        except GristmillError as error:  # which MaxText would take for the end of the data
+        except GristmillError as error:  # MaxText would take StopIteration for the end of the data
             self._fail(described(error), error)
 
     def _next(self) -> Batch:
@@ -350,7 +350,7 @@ class _Placing:
         return sharding
 
     def own_of(self, dataset: PackedDataset) -> PackedDataset | None:
-        """What of a dataset this host reads; None: nothing."""
+        """The part of a dataset that this host reads; None: nothing."""
         if self._first is None:
             return dataset
         devices: set[Any] = self._first.device_set

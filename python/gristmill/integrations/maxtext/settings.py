@@ -21,26 +21,26 @@ CHAT_KEYS = (
     "date", "final_stop", "none_fields", "on_lost_reasoning", "on_untrained", "special_tokens_in_content",
     "stop_tokens", "template_kwargs", "tools", "train_reasoning", "train_tool_calls",
 )  # fmt: skip
-# Of `gm.Source` and `gm.PackedDataset` alike.
+# Arguments of `gm.Source` and `gm.PackedDataset` alike.
 SOURCE_KEYS = (
     "cache_bytes", "cache_dir", "io_bytes", "keep", "max_document_bytes", "max_error_rate", "on_error",
     "shuffle_window", "split_bytes", "storage_options",
 )  # fmt: skip
-# Of `gm.PackedDataset` alone; the last two for training only.
+# Arguments of `gm.PackedDataset` alone; the last two for training only.
 STREAM_KEYS = ("boundary_targets", "fit_window", "prefetch", "threads", "verify")
 TRAINING_KEYS = ("lanes", "seed")
-# Of `gm.Mixture`, for training only.
+# Arguments of `gm.Mixture`, for training only.
 MIXTURE_KEYS = ("on_exhausted", "stages", "weights_by")
 KEYS = (*CHAT_KEYS, *SOURCE_KEYS, *STREAM_KEYS, *TRAINING_KEYS, *MIXTURE_KEYS)
 
-# What conversations are made of: names of columns, as MaxText's Grain pipeline takes them, and Alpaca's.
+# The columns of conversations: their names, as MaxText's Grain pipeline takes them, and Alpaca's.
 _COLUMNS: tuple[tuple[str | None, ...], ...] = (
     ("prompt", None, "completion"),
     ("question", None, "answer"),
     ("instruction", None, "output"),
     ("instruction", "input", "output"),
 )
-# What a source may be called.
+# The characters that the name of a source may not have.
 _NAME = re.compile(r"[^A-Za-z0-9_.-]+")
 _LONGEST_NAME = 64
 

@@ -23,7 +23,7 @@ _LONGEST = 2**24
 
 @dataclass(frozen=True, kw_only=True)
 class Ends:
-    """What `tokenize` puts around a text, and which side is cut.
+    """The tokens that `tokenize` puts around a text, and the side that is cut.
 
     Attributes:
       bos: id of BOS; None: none.

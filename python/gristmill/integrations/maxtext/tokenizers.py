@@ -61,7 +61,8 @@ def encoder_of(config: Any) -> Encoder:
             f"tokenizer_path={path!r}: pip install {error.name}, which MaxText needs too, or {_CONVERT}"
         ) from error
     json_bytes = json.dumps(described).encode()
-    # What spells out a special token in a text is text, as in these libraries; in conversations templates write them.
+    # Special tokens that are spelled out in a text are text, as in these libraries; in conversations templates write
+    # them.
     encoder = Encoder.from_bytes(json_bytes, **ends | {"special_tokens_in_text": "text"})
     probe = _PROBE.read_text(encoding="utf-8")
     for text in (*_ODD, *probe.splitlines(), probe):
@@ -127,7 +128,7 @@ def _of_sentencepiece(path: str) -> Converted:
 
 
 def _added(number: int, content: str, *, special: bool) -> dict[str, Any]:
-    # Those of users are matched once spaces are replaced.
+    # Tokens of users are matched once spaces are replaced.
     flags = {"single_word": False, "lstrip": False, "rstrip": False, "normalized": not special}
     return {"id": number, "content": content, "special": special, **flags}
 

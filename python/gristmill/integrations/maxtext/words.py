@@ -8,7 +8,7 @@ from gristmill.errors import GristmillError, ShardError
 from gristmill.integrations.maxtext.settings import KEYS
 
 _COLUMNS = "train_data_columns (eval_data_columns)"
-# What messages call an argument of gristmill's, and the key of MaxText's config that sets it.
+# The name of an argument of gristmill's in messages, and the key of MaxText's config that sets it.
 _KEYS = (
     (r"\bsequence_length=", "max_target_length="),
     (r"\bbatch_size=", "global_batch_size_to_load="),

@@ -60,7 +60,7 @@ class RankBatches:
             )
         self._steps = _Steps(dataset, all_ranks())
         self._rows, self._count, self._dp_world_size, self._is_flat = rows, own // rows, dp_world_size, is_flat
-        # Of the step that is being delivered: its rows, the state before it, and how many batches were delivered.
+        # The step that is being delivered: its rows, the state before it, and how many batches were delivered.
         self._step: Element | None = None
         self._before: State | None = None
         self._delivered = 0
@@ -104,7 +104,8 @@ class RankBatches:
     def state_dict(self) -> dict[str, Any]:
         """The position after the last batch: strings and integers, with a key for each lane of this rank.
 
-        Those of all ranks together, as torch's distributed checkpoint joins them, are the state of the whole stream.
+        The states of all ranks together, as torch's distributed checkpoint joins them, are the state of the whole
+        stream.
         """
         state = self._before if self._delivered else self._steps.get_state()
         assert state is not None

@@ -32,7 +32,7 @@ _OWN = frozenset(
 class GristmillDataLoader(BaseDataLoader):
     """Packed text for torchtitan's trainer and validator.
 
-    What a step trains on depends neither on the data-parallel degree nor on the number of threads. States are saved
+    The rows of a step depend neither on the data-parallel degree nor on the number of threads. States are saved
     and loaded by torchtitan's checkpoints, and restore on any data-parallel degree that divides the lanes. Finite
     epochs end at the same step on all ranks, and deliver each record once.
 
@@ -41,7 +41,7 @@ class GristmillDataLoader(BaseDataLoader):
 
     @dataclass(kw_only=True, slots=True)
     class Config(BaseDataLoader.Config):
-        """What is read.
+        """The shards that are read, and how.
 
         Attributes:
           shards: see `gm.PackedDataset`: a glob, a path, a list, a `Manifest`, an `EnergonFolder`, or a `Mixture`.

@@ -1,4 +1,4 @@
-"""What the ranks of `torch.distributed` agree on: that they read one stream, and whether a step exists.
+"""The facts that the ranks of `torch.distributed` agree on: that they read one stream, and whether a step exists.
 
 Lanes of finite epochs end at different steps, each rank knows only its own, and a training step that one rank does
 not join hangs the others. So each rank votes, with step t, whether it has rows in step t+1, and all of them take step

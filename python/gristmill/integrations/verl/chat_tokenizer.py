@@ -32,7 +32,7 @@ class ChatTokenizer:
 
     @classmethod
     def of(cls, tokenizer: Any, processor: Any = None) -> Self:
-        """That of a tokenizer of `transformers`, or of a folder that it has saved.
+        """The tokenizer for one of `transformers`, or for a folder that it has saved.
 
         Args:
           tokenizer: the tokenizer.

@@ -97,7 +97,7 @@ class TemplateOptions:
 
     @property
     def render_arguments(self) -> dict[str, Any]:
-        """What `ChatTemplate.render` takes beside messages and tools."""
+        """The arguments of `ChatTemplate.render` beside messages and tools."""
         more = {} if self.documents is None else {"documents": self.documents}
         return {**self.variables, **more, "date": self.rendered_date, "none_fields": self.none_fields}
 
@@ -271,7 +271,7 @@ def _items() -> str:
 
 
 def _none_fields() -> str:
-    """What the installed `transformers` does with keys of messages that are None."""
+    """The treatment by the installed `transformers` of message keys that are None."""
     try:
         return "drop" if _numbers(importlib.metadata.version("transformers")) >= [5, 24] else "keep"
     except importlib.metadata.PackageNotFoundError:
@@ -294,7 +294,7 @@ def _tool_schemas(config: Any) -> list[Any] | None:
     try:
         tools = _tools(**paths)
         return [tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True) for tool in tools]
-    except Exception as error:  # of veRL and of the tools' own modules: it goes on without them
+    except Exception as error:  # errors of veRL and of the tools' own modules: it goes on without them
         _LOGGER.warning(
             "the tools of %s cannot be made, so that prompts are measured without them: %s",
             ", ".join(f"{key}={path!r}" for key, path in paths.items() if path),

@@ -5,7 +5,7 @@ from typing import Any
 
 from gristmill.errors import ArgumentError
 
-# What this data set does in the core, without the `datasets.Dataset` that these take and return.
+# The methods of this data set whose work the core does, without the `datasets.Dataset` that these take and return.
 _NEVER_CALLED = ("_read_files_and_tokenize", "maybe_filter_out_long_prompts")
 
 

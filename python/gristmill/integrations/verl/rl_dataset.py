@@ -145,7 +145,7 @@ class RLHFDataset(VerlDataset):  # type: ignore[misc, unused-ignore]
         return self._with_extra(record)
 
     def counts(self) -> dict[str, int]:
-        """What became of the records: `read`, `kept`, `overlong`, and `quarantined`, which could not be rendered."""
+        """The counts of the records: `read`, `kept`, `overlong`, and `quarantined`, which could not be rendered."""
         quarantined = self._rows.counts["quarantined"] + len(self._unrendered)
         counts = {**self._rows.counts, "quarantined": quarantined}
         return {**counts, "kept": len(self), "overlong": len(self._overlong)}
@@ -196,7 +196,7 @@ class RLHFDataset(VerlDataset):  # type: ignore[misc, unused-ignore]
         """Nothing: the data set keeps its records when it is pickled."""
 
     def state_dict(self) -> dict[str, Any]:
-        """Which prompts these are: `torchdata` saves it beside the position of its loader."""
+        """The identity of the prompts: `torchdata` saves it beside the position of its loader."""
         return states.state_of(self._content(), len(self), self._settings)
 
     def load_state_dict(self, state: dict[str, Any]) -> None:

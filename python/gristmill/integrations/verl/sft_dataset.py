@@ -67,7 +67,7 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
     ) -> None:
         self.tokenizer, self.config, self.processor, self.max_samples = tokenizer, config, processor, max_samples
         self._options = SFTConfig.read(config)
-        # Of Qwen's multimodal models veRL has position ids in four rows, which are equal where there is text alone.
+        # For Qwen's multimodal models veRL has position ids in four rows, which are equal where there is text alone.
         of_images = type(getattr(processor, "image_processor", None)).__name__
         self._position_rows = 4 if "Qwen2VLImageProcessor" in of_images else None
         with verls_words():
@@ -199,7 +199,7 @@ def _encode(
 
 
 def _override(message: Mapping[str, Any]) -> bool | None:
-    """What a message's own `loss_mask` says; None if it has none."""
+    """The value of a message's own `loss_mask`; None if it has none."""
     value = message.get("loss_mask")
     if value is None:
         return None

@@ -12,7 +12,7 @@ _LOGGER = logging.getLogger("gristmill")
 
 
 def settings_of(options: RLConfig, tokenizer: ChatTokenizer | None, max_samples: int) -> dict[str, Any]:
-    """What items may depend on, by veRL's names. Only messages read it: prompts are compared by themselves."""
+    """The settings that items may depend on, by veRL's names. Only messages read it: prompts are compared."""
     found: dict[str, Any] = {
         "data.prompt_key": options.prompt_key,
         "data.prompt_items": options.items,

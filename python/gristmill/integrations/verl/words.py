@@ -6,7 +6,7 @@ from collections.abc import Iterator
 
 from gristmill.errors import GristmillError, ShardError
 
-# What messages call an argument of gristmill's, and the key of veRL's configuration that sets it.
+# The name of an argument of gristmill's in messages, and the key of veRL's configuration that sets it.
 _KEYS = (
     (r"; raise max_memory=, or keep fewer .*", "; raise data.max_memory, or read fewer records with max_samples"),
     (r"\bdate=None: .*set date= of gm\.Chat to a date such as", "set data.date to a date such as"),

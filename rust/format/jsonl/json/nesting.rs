@@ -1,6 +1,6 @@
 //! The open containers of a JSON value, one bit each.
 
-/// Which brackets are open. One bit per level and no recursion, so that a line of nothing but `[` costs an eighth of
+/// The brackets that are open. One bit per level and no recursion, so that a line of nothing but `[` costs an eighth of
 /// its own length and no stack.
 #[derive(Default)]
 pub(super) struct Nesting {

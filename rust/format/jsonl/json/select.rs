@@ -21,9 +21,9 @@ pub(in crate::format) struct Selector {
 pub(super) struct Node {
     /// The index of the path that ends here.
     path: Option<usize>,
-    /// What follows in an object.
+    /// The nodes that follow in an object, by key.
     members: BTreeMap<String, Node>,
-    /// What follows in an array, by index. Negative ones count from the end.
+    /// The nodes that follow in an array, by index. Negative ones count from the end.
     items: BTreeMap<i64, Node>,
 }
 
@@ -61,7 +61,7 @@ impl Selector {
 }
 
 impl Node {
-    /// Reads the value at the scanner, and notes what is wanted of it. Of equal keys the last one counts: what an
+    /// Reads the value at the scanner, and notes what is wanted of it. The last one of equal keys counts: what an
     /// earlier one held is forgotten.
     pub(super) fn select(&self, scanner: &mut Scanner<'_>, offsets: &mut Offsets) -> Result<(), Fault> {
         self.forget(offsets);

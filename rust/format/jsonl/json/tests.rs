@@ -279,7 +279,7 @@ fn shared(path: &str) -> PathBuf {
     std::env::var_os("GRISTMILL_SHARED").map_or(beside, PathBuf::from).join(path)
 }
 
-/// Whether a case is valid. Of those that RFC 8259 leaves open, the ones that are not UTF-8 are errors here; the
+/// Whether a case is valid. Among the cases that RFC 8259 leaves open, those that are not UTF-8 are errors here; the
 /// others, about unbounded numbers, lone surrogates and depth, are valid.
 fn is_valid(name: &str, case: &[u8]) -> bool {
     let either = std::str::from_utf8(case).is_ok() && name != "i_structure_UTF-8_BOM_empty_object.json";

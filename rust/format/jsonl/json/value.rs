@@ -30,7 +30,7 @@ pub struct Value<'a> {
     pub(super) at: usize,
 }
 
-/// What a value is.
+/// The content of a value.
 #[derive(Debug, Clone, PartialEq)]
 pub enum Content<'a> {
     /// Null; or a string with lone surrogates, which is no text.
@@ -48,7 +48,7 @@ pub enum Content<'a> {
 }
 
 impl Content<'_> {
-    /// What it is, for a message.
+    /// The name of the content's type, for a message.
     pub fn name(&self) -> &'static str {
         match self {
             Self::Null => "null, or a string with lone surrogates",

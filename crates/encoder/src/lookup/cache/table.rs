@@ -89,7 +89,7 @@ impl ShortTable {
     /// Puts a pre-token into free words, or else into the first half, whose content then replaces that of the second.
     pub fn insert(&mut self, lines: &mut [CacheLine], slot: usize, key: ShortKey, value: Value) {
         let (values, keys) = lines[slot].0.split_at_mut(LINE_WORDS);
-        // Branchless: which words are free is unpredictable. The second word of a half is never zero when the half is
+        // Branchless: the set of free words is unpredictable. The second word of a half is never zero when the half is
         // full; otherwise the half holds at most a tiny pre-token, in the first word.
         let used =
             |half: usize| select_unpredictable(keys[2 * half + 1] != 0, 2, usize::from(keys[2 * half] != 0));

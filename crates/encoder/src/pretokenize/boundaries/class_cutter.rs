@@ -25,8 +25,8 @@ const PUNCTUATION: u8 = 5;
 const ODD: u8 = 6;
 const CLASSES: usize = 7;
 
-/// Which pairs of characters stand side by side in some product of a merge; characters that are not
-/// ASCII count as one.
+/// The pairs of characters that stand side by side in some product of a merge; characters that are not ASCII count as
+/// one.
 #[derive(Clone)]
 pub struct JoinedPairs {
     /// Indexed by the left character, with one bit for each right one.

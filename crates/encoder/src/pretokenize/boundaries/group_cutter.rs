@@ -57,8 +57,8 @@ impl JoinedCharacters {
         }
     }
 
-    /// Adds those that a token holds side by side. Of the first and the last one it may hold a part: then all characters
-    /// are added that may be meant.
+    /// Adds those that a token holds side by side. The token may hold a part of the first and the last one: then all
+    /// characters are added that may be meant.
     pub fn add_inside(&mut self, token: &[u8]) {
         for at in 1..token.len() {
             self.spaces |= token[at - 1..=at] == *b"  ";
@@ -88,7 +88,7 @@ fn key(left: [u8; WIDTH], right: [u8; WIDTH]) -> u64 {
     u64::from_le_bytes(bytes)
 }
 
-/// Of the left character only the last byte.
+/// The key with only the last byte of the left character.
 #[inline(always)]
 fn without_left(key: u64) -> u64 {
     key >> 32 << 32
@@ -162,7 +162,7 @@ impl GroupCutter {
         simd.run(CutGroups { groups: self, text, boundaries });
     }
 
-    /// Those of the places between two characters where no merge joins them; bit 0 is the place `at`.
+    /// The places between two characters where no merge joins them; bit 0 is the place `at`.
     #[inline(never)]
     fn parted<const PARTS: bool>(&self, text: &[u8], at: usize, between: u64) -> u64 {
         let mut parted = between;
@@ -262,7 +262,7 @@ mod tests {
             let mut pretokens: BTreeSet<u32> =
                 text.char_indices().zip(pretokens).filter(|(_, is_cut)| *is_cut).map(|((at, _), _)| at as u32).collect();
             pretokens.remove(&0);
-            // What follows a text does not count.
+            // The bytes behind a text do not count.
             let padded = [text.as_bytes(), "日".repeat(PADDING).as_bytes()].concat();
             let mut found = None;
             for simd in Simd::all() {

@@ -29,7 +29,7 @@ impl Boundaries {
         self.words.resize(len.div_ceil(64), 0);
     }
 
-    /// The cuts in the next 64 bytes. What is in front of the text's first byte, or after its last, does not count.
+    /// The cuts in the next 64 bytes. A cut in front of the text's first byte, or after its last, does not count.
     #[inline(always)]
     pub fn push(&mut self, mut word: u64) {
         let at = self.words.len() * 64;
@@ -80,7 +80,7 @@ impl Boundaries {
     }
 }
 
-/// Of the bits of 64 bytes from `at` on those inside a text of `len` bytes.
+/// The bits of 64 bytes from `at` on that are inside a text of `len` bytes.
 #[inline(always)]
 pub fn inside(word: u64, at: usize, len: usize) -> u64 {
     if len - at < 64 { word & ((1 << (len - at)) - 1) } else { word }

@@ -37,7 +37,7 @@ struct Group {
     steps: Vec<Step>,
 }
 
-/// What one step cuts at; classes are numbers of bitmaps.
+/// The place at which one step cuts; classes are numbers of bitmaps.
 #[derive(Clone, Copy)]
 enum Step {
     /// `B`
@@ -113,7 +113,7 @@ impl BitmapSplitter {
 impl Group {
     fn recognise(steps: &[PatternStep]) -> Option<Self> {
         let mut sets = Vec::new();
-        // What is always a pre-token by itself.
+        // The characters that are always a pre-token by themselves.
         let mut alone = ClassUnicode::empty();
         let mut recognised = Vec::new();
         for step in steps {
@@ -174,7 +174,7 @@ impl Work for Read<'_> {
         let Self { group, text, n, blocks } = self;
         blocks.clear();
         blocks.reserve(n.div_ceil(BLOCK));
-        // Of a block, and behind it of those bytes of the next one that belong to its last character.
+        // The classes of a block, and behind it of those bytes of the next one that belong to its last character.
         let mut classes: PaddedBlock = [0; BLOCK + 3];
         for at in (0..n).step_by(BLOCK) {
             let window: &PaddedBlock = block_at(text, at);
@@ -226,7 +226,7 @@ impl Step {
                     first @ Node::Repeat { min: 0, max: Some(1), .. },
                     run @ Node::Repeat { min: 1, max: None, .. },
                 ] => {
-                    // What is in both classes belongs to the run, wherever the match began.
+                    // A character in both classes belongs to the run, wherever the match began.
                     Some(Self::RunAfter { first: class(first.repeated()?), run: class(run.repeated()?) })
                 }
                 [run @ Node::Repeat { min: 1, max: None, .. }, Node::Ahead { set, at_end: true }] => {
@@ -433,7 +433,7 @@ fn cut_at(boundaries: &mut [u64], at: usize) {
 /// of whitespace, without their last character if more follows in the pre-token; and contractions.
 fn cut_byte_level(text: &[u8], blocks: &[BlockMaps], classes: ByteLevel, boundaries: &mut [u64]) {
     let mut before: [Before; 5] = Default::default();
-    // What of the last block's contractions is in this one, and the places behind them.
+    // The part of the last block's contractions that is in this one, and the places behind them.
     let (mut within, mut behind) = (0, 0);
     for (index, block) in blocks.iter().enumerate() {
         let at = index * BLOCK;

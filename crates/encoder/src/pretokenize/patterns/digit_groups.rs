@@ -6,7 +6,7 @@ use regex_syntax::hir::ClassUnicode;
 /// Cuts runs of characters into groups of one size, but for the first, which may be smaller.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct DigitGroups {
-    /// What the runs consist of.
+    /// The characters that the runs consist of.
     pub class: ClassUnicode,
     /// A run in front of any other character stays whole.
     pub before: ClassUnicode,

@@ -16,7 +16,7 @@ pub struct KnownPattern {
     pub contractions: Contractions,
     pub numbers: Numbers,
     pub newlines: Newlines,
-    /// What counts as punctuation, and whether CJK runs are cut off first.
+    /// The characters that count as punctuation, and whether CJK runs are cut off first.
     pub symbols: Symbols,
     /// `\p{Han}+` comes first, and words contain no Han: as in Kimi K2.
     pub han_apart: bool,
@@ -108,7 +108,7 @@ impl KnownPattern {
     };
 }
 
-/// Those that only the kernels know.
+/// The patterns that only the kernels know.
 impl KnownPattern {
     pub const CL100K: Self = Self {
         words: Words::AfterAny,

@@ -123,7 +123,7 @@ impl Pretokenizer {
         Some(joined)
     }
 
-    /// What was recognised, in words.
+    /// The pattern that was recognised, in words.
     pub fn describe(&self) -> String {
         self.description.clone()
     }

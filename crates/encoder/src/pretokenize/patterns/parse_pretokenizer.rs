@@ -31,7 +31,7 @@ pub struct PatternStep {
     pub domain: Domain,
 }
 
-/// Which ends of a match are ends of pre-tokens.
+/// The ends of a match that are ends of pre-tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Ends {
     /// Each match is a pre-token, and so is each gap between matches.
@@ -42,7 +42,7 @@ pub enum Ends {
     Last,
 }
 
-/// What a pattern sees as characters.
+/// The characters that a pattern sees.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Domain {
     Characters,
@@ -208,7 +208,7 @@ impl ParsedPretokenizer {
     }
 }
 
-/// What follows three steps that group digits from the right, if these are the first.
+/// The parts that follow three steps that group digits from the right, if these are the first.
 fn after_groups_in_steps(parts: &[Value]) -> Option<&[Value]> {
     let (steps, others) = parts.split_at_checked(GROUPS_IN_STEPS.len())?;
     let isolates = |step: &Value, regex| {

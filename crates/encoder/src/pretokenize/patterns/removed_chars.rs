@@ -26,7 +26,7 @@ impl RemovedChars {
         Self { table, of_byte }
     }
 
-    /// What is left of a pre-token, of which a run of characters at the start may be removed.
+    /// The rest of a pre-token, of which a run of characters at the start may be removed.
     #[inline(always)]
     pub fn kept<'a>(removed: Option<&Self>, pretoken: &'a [u8]) -> &'a [u8] {
         removed.map_or(pretoken, |removed| &pretoken[removed.len_in(pretoken)..])

@@ -11,7 +11,7 @@ pub trait BitPacker: Copy {
 }
 
 /// In plain Rust, by the "compress" of Hacker's Delight (7-4): a bit moves down by the number of gaps below it, in six
-/// rounds of 1, 2, 4, ... positions. Which bits move in which round depends on the mask alone, so it is computed once
+/// rounds of 1, 2, 4, ... positions. The bits that move in a round depend on the mask alone, so they are computed once
 /// for all maps.
 #[derive(Clone, Copy)]
 pub struct PortablePacker {
@@ -76,14 +76,14 @@ fn parity_up_to(bits: u64) -> u64 {
 #[inline(always)]
 pub fn code_point(bytes: [u8; 4]) -> u32 {
     let [first, rest @ ..] = bytes.map(u32::from);
-    // Of two, three or four bytes, by the high half of the first.
+    // The code point of two, three or four bytes, by the high half of the first.
     let width = [2, 2, 3, 4][(first >> 4 & 3) as usize];
     let lead = first & (0x7F >> width);
     let all = rest.iter().fold(lead, |code, byte| code << 6 | byte & 0x3F);
     all >> (6 * (4 - width))
 }
 
-/// Those of `starts`, the first bits of runs of `members`, whose run is followed by one of `wanted`.
+/// The bits of `starts`, the first of runs of `members`, whose run is followed by one of `wanted`.
 #[inline(always)]
 pub fn starts_before(wanted: u64, members: u64, starts: u64) -> u64 {
     // Carries move up; from the last bit of a run down to the first they move in reversed words.

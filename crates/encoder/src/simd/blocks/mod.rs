@@ -65,7 +65,7 @@ pub trait Blocks: Copy {
         if count < 64 { map & ((1 << count) - 1) } else { map }
     }
 
-    /// Those of `starts`, the first bits of runs of `members`, whose run is followed by one of `wanted`. `ends` has the
+    /// The bits of `starts`, the first of runs of `members`, whose run is followed by one of `wanted`. `ends` has the
     /// bits after these runs.
     #[inline(always)]
     fn starts_before(self, wanted: u64, members: u64, starts: u64, _ends: u64) -> u64 {

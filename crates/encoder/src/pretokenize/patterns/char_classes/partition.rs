@@ -77,12 +77,12 @@ impl Partition {
         self.sets.iter().find(|(known, _)| known == set).map_or(0, |&(_, mask)| mask)
     }
 
-    /// What stands for the bytes of a character but its first.
+    /// The class of the bytes of a character but its first.
     pub fn inside(&self) -> u8 {
         self.count as u8
     }
 
-    /// What stands for the end of the text.
+    /// The class of the end of the text.
     pub fn end(&self) -> u8 {
         self.count as u8 + 1
     }

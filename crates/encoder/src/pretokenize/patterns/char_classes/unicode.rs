@@ -17,7 +17,7 @@ pub const UPPER: u8 = 1 << 4;
 pub const LOWER: u8 = 1 << 5;
 /// Punctuation or symbol; with `Shape::han_apart` Han that is neither letter nor number.
 pub const SYMBOL: u8 = 1 << 6;
-/// What DeepSeek-V3 isolates; with `Shape::han_apart` Han, which is then neither letter nor mark.
+/// The characters that DeepSeek-V3 isolates; with `Shape::han_apart` Han, which is then neither letter nor mark.
 pub const CJK: u8 = 1 << 7;
 
 /// From regex-syntax's tables, which equal the reference engine's (`tests::classes`). Built at first use, in about a

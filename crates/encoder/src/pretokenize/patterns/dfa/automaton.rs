@@ -187,8 +187,8 @@ impl Program<'_> {
 /// Instructions, none of them `Either`, in order of priority.
 struct Places {
     list: Vec<usize>,
-    /// By instruction, whether it has been followed. Of two paths to the same place the first counts, and consecutive
-    /// alternatives that may be empty have more paths than could be walked.
+    /// By instruction, whether it has been followed. The first one of two paths to the same place counts, and
+    /// consecutive alternatives that may be empty have more paths than could be walked.
     followed: Vec<bool>,
 }
 

@@ -59,7 +59,7 @@ struct DigitGroupsOfClasses {
 struct Traces {
     /// Places, and states behind them from which no match was found.
     failed: AHashSet<(usize, u16)>,
-    /// Those of the present attempt since its last match.
+    /// The traces of the present attempt since its last match.
     present: Vec<(usize, u16)>,
 }
 

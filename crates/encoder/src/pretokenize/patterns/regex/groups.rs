@@ -46,7 +46,7 @@ pub fn digit_groups(pattern: &Node) -> Option<DigitGroups> {
     })
 }
 
-/// What comes behind a run of `class` where `end` matches: these characters, and perhaps the end of the pre-token.
+/// The characters that end a run of `class` where `end` matches, and perhaps the end of the pre-token.
 fn ends(end: &Node, class: &ClassUnicode) -> Option<(ClassUnicode, bool)> {
     match end {
         Node::Ahead { set, at_end } => Some((set.clone(), *at_end)),

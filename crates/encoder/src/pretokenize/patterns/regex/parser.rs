@@ -68,7 +68,7 @@ struct Quantifier {
     suffix: Suffix,
 }
 
-/// What a plus after a quantifier means.
+/// The meaning of a plus after a quantifier.
 #[derive(PartialEq, Eq)]
 enum Suffix {
     /// There is none.
@@ -280,7 +280,7 @@ impl Parser {
         Ok(())
     }
 
-    /// What a literal character matches.
+    /// The characters that a literal one matches.
     fn folded(&self, c: char) -> Result<ClassUnicode, String> {
         let mut set = single(c);
         if self.ignore_case {

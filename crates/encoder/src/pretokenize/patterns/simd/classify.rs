@@ -21,7 +21,7 @@ pub struct Bitmaps {
     pub space: u64,
     /// `\r` and `\n`.
     pub newline: u64,
-    /// What counts as punctuation.
+    /// The characters that count as punctuation.
     pub symbol: u64,
     /// U+0020.
     pub blank: u64,

@@ -57,7 +57,7 @@ const KERNELS: [Split; KNOWN_PATTERNS.len()] = [
 /// Splits text by a pattern with a shape.
 #[derive(Clone, Copy)]
 pub struct SimdSplitter {
-    /// Which shape.
+    /// The number of the shape.
     number: usize,
     simd: Simd,
     classes: &'static UnicodeClasses,

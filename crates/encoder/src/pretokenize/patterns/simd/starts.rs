@@ -1,4 +1,4 @@
-//! Which characters begin a pre-token, by arithmetic on bitmaps over characters.
+//! The characters that begin a pre-token, by arithmetic on bitmaps over characters.
 //!
 //! The reasoning for each kind of pre-token is given at its function. All of it follows a backtracking matcher that
 //! arrives from the left, so a bit depends on earlier ones and sometimes on the next, for which the last character of a
@@ -72,7 +72,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     last_at: u32,
     /// Whether Han was met whose pre-token depends on more than this looks at.
     pub is_unsure: bool,
-    /// What of the last block's contractions, and of the places after them, lies in this block.
+    /// The part of the last block's contractions, and of the places after them, that lies in this block.
     inside: u64,
     behind: u64,
 }
@@ -254,7 +254,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         if self.grouped != 0 && number.bits.trailing_ones() > missing {
             starts |= 1 << missing;
         }
-        // What follows as many others as fill a group.
+        // Digits that follow as many others as fill a group.
         let behind_group = (1..=most).fold(number.bits, |all, before| all & number.bits << before);
         loop {
             let more = starts << most & behind_group & !starts;
@@ -401,7 +401,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
     }
 }
 
-/// Those of the runs of `members` beginning at `runs` that are followed by one of `wanted`. If the last one extends to
+/// The runs of `members` beginning at `runs` that are followed by one of `wanted`. If the last one extends to
 /// the end of the block, `ahead` decides.
 #[inline(always)]
 fn runs_before(
@@ -442,7 +442,7 @@ fn kept(bits: u64, last: u32) -> u64 {
     bits >> last
 }
 
-/// Of each run of `runs`, the part from the first of `seeds` in it on.
+/// The part of each run of `runs` from the first of `seeds` in it on.
 #[inline(always)]
 fn flood(preload: u64, runs: u64) -> u64 {
     ((runs.wrapping_add(preload) ^ runs) | preload) & runs

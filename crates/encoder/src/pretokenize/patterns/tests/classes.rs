@@ -12,7 +12,8 @@ fn every_character() -> String {
     ('\0'..=char::MAX).collect()
 }
 
-/// What the reference finds of a pattern in every character, and the characters of the class that is made of it.
+/// The matches that the reference finds of a pattern in every character, and the characters of the class that is made
+/// of it.
 fn both(pattern: &str, text: &str) -> (String, String) {
     let found = SysRegex::new(pattern).unwrap();
     let Node::Class(set) = parse(pattern).unwrap() else { panic!("{pattern} is one class") };
@@ -45,7 +46,7 @@ fn every_letter_folds_as_in_the_reference() {
 
 #[test]
 fn character_classes_equal_those_of_the_reference() {
-    // What a word that begins with 1 goes on with: 1 is found where it does not end.
+    // Characters that continue a word that begins with 1: it is found where it does not end.
     let text: String = ('\0'..=char::MAX).flat_map(|c| ['1', c, '\n']).collect();
     let going_on = SysRegex::new(r"1(?!\b)").unwrap();
     let found = going_on.find_iter(&text);

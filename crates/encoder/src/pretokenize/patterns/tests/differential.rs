@@ -431,7 +431,7 @@ fn steps_that_remove() {
     }
 }
 
-/// What becomes of the matches, before and behind other steps.
+/// The treatment of the matches, before and behind other steps.
 #[test]
 fn behaviours_of_a_split() {
     let mut random = Random::new(13);

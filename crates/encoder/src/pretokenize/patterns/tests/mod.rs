@@ -111,11 +111,11 @@ impl Pair {
     fn pad(&mut self, text: &str) {
         self.padded.clear();
         self.padded.extend_from_slice(text.as_bytes());
-        // What follows the text must not matter: letters would extend a word.
+        // The bytes that follow the text must not matter: letters would extend a word.
         self.padded.resize(text.len() + PADDING, b"aA1' \n\xE4"[text.len() % 7]);
     }
 
-    /// What is left of the pre-tokens when the start of each is removed.
+    /// The rest of the pre-tokens when the start of each is removed.
     fn check_kept(&mut self, text: &str) {
         let expected = self.oracle.pretokens(text);
         self.pad(text);

@@ -1,4 +1,4 @@
-//! What is recognised, and how the error names what is not.
+//! The patterns that are recognised, and how the error names others.
 
 use serde_json::{Value, json};
 
