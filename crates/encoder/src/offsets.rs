@@ -33,21 +33,22 @@ pub struct Spellings {
     short: Vec<Short>,
 }
 
-/// The bytes of a short token in one number: its length, whether it is an added one, and then up to six bytes.
+/// The bytes of a short token in one number: its length, whether it is an added one, and then up to 14 bytes.
 #[derive(Clone, Copy)]
-struct Short(u64);
+struct Short(u128);
 
 impl Short {
-    const LONGEST: usize = 6;
+    const LONGEST: usize = 14;
 
-    /// A longer token has a length that no other has.
+    /// The length of a longer token is one that no other has.
     fn new(bytes: &[u8], is_added: bool) -> Self {
-        let mut number = [0xFF, u8::from(is_added), 0, 0, 0, 0, 0, 0];
+        let mut number = [0; 16];
+        (number[0], number[1]) = (0xFF, u8::from(is_added));
         if bytes.len() <= Self::LONGEST {
             number[0] = bytes.len() as u8;
             number[2..2 + bytes.len()].copy_from_slice(bytes);
         }
-        Self(u64::from_le_bytes(number))
+        Self(u128::from_le_bytes(number))
     }
 
     fn is_added(self) -> bool {
@@ -57,8 +58,8 @@ impl Short {
     /// The rest of a text that begins with these bytes. None also where that is not found out quickly.
     fn strip_from(self, text: &[u8]) -> Option<&[u8]> {
         let length = (self.0 & 0xFF) as usize;
-        let first = u64::from_le_bytes(*text.first_chunk()?);
-        let differs = (first ^ self.0 >> 16) << (8 * (8 - length.clamp(1, 8)));
+        let first = u128::from_le_bytes(*text.first_chunk()?);
+        let differs = (first ^ self.0 >> 16) << (8 * (16 - length.clamp(1, 16)));
         (length <= Self::LONGEST && (differs == 0 || length == 0)).then(|| &text[length..])
     }
 }
@@ -146,13 +147,13 @@ mod tests {
 
     #[test]
     fn tokens_of_all_lengths_at_any_distance_from_the_end() {
-        let tokens: Vec<String> = (0..12).map(|length| "abcdefghijkl"[..length].to_owned()).collect();
+        let tokens: Vec<String> = (0..18).map(|length| "abcdefghijklmnopqr"[..length].to_owned()).collect();
         let known = spellings(
             Spelling::Characters,
             &tokens.iter().map(|token| (&**token, false)).collect::<Vec<_>>(),
         );
-        for first in 0..12 {
-            for second in 0..12 {
+        for first in 0..18 {
+            for second in 0..18 {
                 let text = tokens[first].clone() + &tokens[second];
                 let expected = vec![0, first];
                 assert_eq!(known.starts(&text, &[first as u32, second as u32]), Some(expected), "{text}");
