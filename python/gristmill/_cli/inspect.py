@@ -29,7 +29,7 @@ from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
 
-# The commands that releases before chose by an option, which comes first that decides.
+# The commands that releases before chose by an option; the first of these decides.
 _BY_OPTION = {"--row": "row", "--keep": "filter", "--chat": "chats", "--prompt": "prompts"}
 
 
@@ -213,12 +213,8 @@ def chats(
     with importing():
         from gristmill._inspect import chats
 
-    storage = stores.check_options("--storage-option", storage_options)
-    values = read_values(settings, lambda setting: f"--set {setting}")
-    encoder = Encoder.from_file(tokenizer, config="ignore")
-    _show(
-        chats.inspect(path, values, encoder, records=records, storage_options=storage), chats.describe, as_json=as_json
-    )
+    found = chats.inspect(path, records=records, **_of_records(tokenizer, settings, storage_options))
+    _show(found, chats.describe, as_json=as_json)
 
 
 @inspect.command()
@@ -245,11 +241,8 @@ def prompts(
     with importing():
         from gristmill._inspect import prompts
 
-    storage = stores.check_options("--storage-option", storage_options)
-    values = read_values(settings, lambda setting: f"--set {setting}")
-    encoder = Encoder.from_file(tokenizer, config="ignore")
     made = runs.prompt_sample(sample)
-    found = prompts.inspect(path, values, encoder, sample=made, records=records, storage_options=storage)
+    found = prompts.inspect(path, sample=made, records=records, **_of_records(tokenizer, settings, storage_options))
     _show(found, prompts.describe, as_json=as_json)
 
 
@@ -324,6 +317,15 @@ def row(
     run = runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage)
     with run as opened:
         _show(locate.locate(opened, row=row, step=step, full=full), locate.describe, as_json=as_json)
+
+
+def _of_records(tokenizer: Path, settings: tuple[str, ...], storage_options: list[str] | None) -> dict[str, Any]:
+    """The arguments with which the first records of a shard are shown, of those of a command."""
+    return {
+        "settings": read_values(settings, lambda setting: f"--set {setting}"),
+        "encoder": Encoder.from_file(tokenizer, config="ignore"),
+        "storage_options": stores.check_options("--storage-option", storage_options),
+    }
 
 
 def _mixture_file(
