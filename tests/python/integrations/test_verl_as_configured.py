@@ -13,7 +13,7 @@ import pytest
 import gristmill as gm
 from chat_models import CHATML, write_chatml
 from gristmill.integrations.verl import MultiTurnSFTDataset, RLHFDataset, config, sft_dataset, states
-from gristmill.integrations.verl.words import in_verls_words
+from gristmill.integrations.verl.words import VERL
 
 MESSAGES = {"prompt_items": "messages", "filter_overlong_prompts": False}
 ROLES = "{% if messages[0].role != 'user' %}{{ raise_exception('no such role') }}{% endif %}{{ messages[0].content }}"
@@ -321,8 +321,8 @@ def test_messages_name_the_keys_of_verl(tmp_path, model, options, message):
 
 
 def test_words_of_values_stay():
-    assert in_verls_words("expected max_length=3") == "expected max_length=3"
-    assert in_verls_words("no stop token; set stop_tokens= of gm.Chat") == "no stop token; set data.stop_tokens"
+    assert VERL.of("expected max_length=3") == "expected max_length=3"
+    assert VERL.of("no stop token; set stop_tokens= of gm.Chat") == "no stop token; set data.stop_tokens"
 
 
 # -- conversations -------------------------------------------------------------------------------------------------

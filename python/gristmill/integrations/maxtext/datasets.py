@@ -17,7 +17,7 @@ from gristmill.integrations.maxtext.settings import (
     source_name,
 )
 from gristmill.integrations.maxtext.tokenizers import encoder_of
-from gristmill.integrations.maxtext.words import maxtexts_words
+from gristmill.integrations.maxtext.words import MAXTEXT
 
 
 def make_dataset(
@@ -52,7 +52,7 @@ def make_dataset(
     stream |= {key: settings[key] for key in (*STREAM_KEYS, *TRAINING_KEYS * is_training) if key in settings}
     mixing = {key: settings[key] for key in MIXTURE_KEYS if key in settings and is_training}
     listed = [(name, *value) if isinstance(value, tuple) else (name, name, value) for name, value in patterns.items()]
-    with maxtexts_words():
+    with MAXTEXT.of_errors():
         shards: Any
         if len(patterns) > 1 or mixing:
             shards = Mixture(

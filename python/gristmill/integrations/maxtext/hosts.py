@@ -24,7 +24,7 @@ from jax.sharding import Mesh, NamedSharding, PartitionSpec
 from gristmill._jax import agreement
 from gristmill._jax.exchange import Exchange, exchange
 from gristmill.errors import GristmillError
-from gristmill.integrations.maxtext.words import in_maxtexts_words
+from gristmill.integrations.maxtext.words import MAXTEXT
 
 Made = TypeVar("Made")
 _DIGEST_BYTES = 8
@@ -112,7 +112,7 @@ def described(error: BaseException) -> str:
     """An error as other hosts show it, with the keys of MaxText's config."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted (Ctrl-C)"
-    text = in_maxtexts_words(str(error))
+    text = MAXTEXT.of(str(error))
     return text if isinstance(error, GristmillError) and text else f"{type(error).__name__}: {text}"
 
 

@@ -33,7 +33,7 @@ from gristmill.errors import ArgumentError, GristmillError, StateError
 from gristmill.integrations.maxtext.datasets import make_dataset
 from gristmill.integrations.maxtext.hosts import CTRL_C, Hosts, LoadError, Status, Vote, described, shown
 from gristmill.integrations.maxtext.settings import check, sources_of
-from gristmill.integrations.maxtext.words import in_maxtexts_words
+from gristmill.integrations.maxtext.words import MAXTEXT
 
 _LOGGER = logging.getLogger("gristmill")
 Batch = dict[str, jax.Array]
@@ -240,7 +240,7 @@ class ElasticStream(grain.experimental.ElasticIterator):
                 self._own.set_state(state)
             except StateError as error:
                 advice = _advice(str(state.get("fingerprint")), self._fingerprint, int(state.get("step", 0)))
-                raise StateError(in_maxtexts_words(f"{error}{advice}")) from error
+                raise StateError(MAXTEXT.of(f"{error}{advice}")) from error
             self._state = self._own.get_state()
         self._ahead, self._failure = None, ""
 
@@ -344,7 +344,7 @@ class _Placing:
                     "each host reads all files and takes its rows of each batch, which takes each of them the work of "
                     "all: there are too few files, or pieces of files, for the hosts (%s); more files, or "
                     "gristmill.split_bytes, divide the work",
-                    in_maxtexts_words(str(error)),
+                    MAXTEXT.of(str(error)),
                 )
             return None
         return sharding

@@ -20,7 +20,7 @@ from gristmill.integrations.verl.config import RLConfig, file_list, local_copy
 from gristmill.integrations.verl.measuring import NOT_RENDERED, Measured, Renderer, measured, measured_in_core
 from gristmill.integrations.verl.rows import Rows, chosen
 from gristmill.integrations.verl.torch_compat import VerlDataset, tensor
-from gristmill.integrations.verl.words import verls_words
+from gristmill.integrations.verl.words import VERL
 
 _LOGGER = logging.getLogger("gristmill")
 
@@ -101,7 +101,7 @@ class RLHFDataset(VerlDataset):  # type: ignore[misc, unused-ignore]
             raise ArgumentError("data_files: expected at least one file")
         self._download()
         self._frame: Any = None
-        with verls_words():
+        with VERL.of_errors():
             self._read()
         self._check_media()
         _LOGGER.info("%s of %s are kept", counted(len(self), "prompt"), counted(self._rows.counts["read"], "record"))

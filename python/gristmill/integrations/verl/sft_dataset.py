@@ -18,7 +18,7 @@ from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
 from gristmill.integrations.verl.config import SFTConfig, file_list, is_before_07, local_copy, plain
 from gristmill.integrations.verl.rows import Rows, chosen
 from gristmill.integrations.verl.torch_compat import Dataset, tensor
-from gristmill.integrations.verl.words import verls_words
+from gristmill.integrations.verl.words import VERL
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
 Mask: TypeAlias = "npt.NDArray[np.bool_]"
@@ -70,7 +70,7 @@ class MultiTurnSFTDataset(Dataset):  # type: ignore[misc, unused-ignore]
         # For Qwen's multimodal models veRL has position ids in four rows, which are equal where there is text alone.
         of_images = type(getattr(processor, "image_processor", None)).__name__
         self._position_rows = 4 if "Qwen2VLImageProcessor" in of_images else None
-        with verls_words():
+        with VERL.of_errors():
             self._read(file_list(parquet_files))
 
     def _read(self, parquet_files: Sequence[str]) -> None:

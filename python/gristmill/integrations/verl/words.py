@@ -1,10 +1,6 @@
 """Errors in veRL's words: `data.max_prompt_length` for what gristmill's own arguments are called."""
 
-import contextlib
-import re
-from collections.abc import Iterator
-
-from gristmill.errors import GristmillError, ShardError
+from gristmill.integrations.words import Words
 
 # The name of an argument of gristmill's in messages, and the key of veRL's configuration that sets it.
 _KEYS = (
@@ -19,24 +15,4 @@ _KEYS = (
     (r" of gm\.(Chat|PromptDataset)\b", ""),
 )
 
-
-def in_verls_words(message: str) -> str:
-    """A message of gristmill's with the keys of veRL's configuration."""
-    for pattern, key in _KEYS:
-        message = re.sub(pattern, key, message)
-    return message
-
-
-@contextlib.contextmanager
-def verls_words() -> Iterator[None]:
-    """Raises errors of gristmill's in veRL's words.
-
-    Raises:
-      GristmillError: the same error.
-    """
-    try:
-        yield
-    except ShardError as error:
-        raise ShardError(error.shard, error.record, error.byte, in_verls_words(error.reason)) from error.__cause__
-    except GristmillError as error:
-        raise type(error)(in_verls_words(str(error))) from error.__cause__
+VERL = Words(_KEYS)
