@@ -133,11 +133,14 @@ impl Admission {
     fn admit(&mut self, entry: SampleEntry, block: &mut Block) -> Result<bool, Box<Failure>> {
         let ends_window = match entry {
             SampleEntry::Document { document, next } => {
-                self.advance_to(next);
+                match next {
+                    Some(next) => self.advance_to(next),
+                    None => self.position = document.position.next_sample(),
+                }
                 self.found_any |= document.tokens > 0;
-                self.errors.add_valid(1);
+                self.errors.add_valid(next.is_some().into());
                 let left_out_before = std::mem::take(&mut self.left_out);
-                block.documents.push(Document { left_out_before, ..document });
+                block.documents.push(Document { left_out_before, ends_record: next.is_some(), ..document });
                 self.fills_window(document.text_bytes)
             }
             SampleEntry::Filtered { records, next } => {
@@ -170,7 +173,7 @@ impl Admission {
     }
 
     fn advance_to(&mut self, next: Position) {
-        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
+        self.position = self.position.at(next);
     }
 
     fn failure(&self, error: Error) -> Failure {

@@ -104,8 +104,8 @@ pub enum SampleEntry {
     Document {
         /// The document. `Admission` fills in `left_out_before`.
         document: Document,
-        /// The position after it.
-        next: Position,
+        /// The position after its record; none if another document of the record follows.
+        next: Option<Position>,
     },
     /// Successive records that are left out because it was asked for: by a filter or the row list, or as overlong or
     /// untrained.
@@ -164,6 +164,11 @@ pub struct Document {
     pub dropped: usize,
     /// Whether nothing that its messages say is trained on, but only the tokens that end them.
     pub only_stops: bool,
+    /// How many samples of its record are left out between the document before it and this one, and behind the record's last
+    /// one.
+    pub filtered_samples: u32,
+    /// Whether it is the last one of its record.
+    pub ends_record: bool,
     /// The records left out between the previous document (possibly of the previous block) and this one.
     pub left_out_before: LeftOut,
 }

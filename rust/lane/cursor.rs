@@ -18,12 +18,26 @@ pub struct RecordPosition {
     pub record: u64,
     /// Inflated offset of the line's first byte.
     pub byte: u64,
+    /// Index of the sample among those of the record.
+    pub sample: u64,
 }
 
 impl RecordPosition {
     /// Whether its epoch begins here.
     pub fn begins_epoch(self) -> bool {
-        self.shard == 0 && self.record == 0
+        self.shard == 0 && self.record == 0 && self.sample == 0
+    }
+
+    /// The first sample of another record of its shard.
+    #[must_use]
+    pub fn at(self, Position { record, byte }: Position) -> Self {
+        Self { record, byte, sample: 0, ..self }
+    }
+
+    /// The next sample of its record.
+    #[must_use]
+    pub fn next_sample(self) -> Self {
+        Self { sample: self.sample + 1, ..self }
     }
 
     /// An error of the record at this position, which is in `shard`.
@@ -64,6 +78,8 @@ pub struct Totals {
     pub undecodable: u64,
     /// Delivered documents that nothing is trained of but the tokens that end messages.
     pub only_stops: u64,
+    /// Samples left out because it was asked for, of records of which others are delivered.
+    pub filtered_samples: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -94,7 +110,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 23] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 25] {
         let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -120,6 +136,8 @@ impl Cursor {
             ("image_tokens", &mut totals.image_tokens),
             ("undecodable", &mut totals.undecodable),
             ("only_stops", &mut totals.only_stops),
+            ("sample", &mut window.sample),
+            ("filtered_samples", &mut totals.filtered_samples),
         ]
     }
 
@@ -136,7 +154,7 @@ impl Cursor {
     /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
     pub fn check(&self, spec: &SourceSpec, lane: usize) -> Result<()> {
-        let RecordPosition { epoch, shard, record, byte } = self.window;
+        let RecordPosition { epoch, shard, record, byte, sample } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
         let Totals { records, quarantined, lost_shards, filtered, .. } = self.totals;
@@ -149,12 +167,15 @@ impl Cursor {
                  records"
             ));
         }
+        if sample > 0 && !spec.prepare.makes_several() {
+            return wrong(format!("it is at sample {sample} of a record, and each has one"));
+        }
         if let Some(epochs) = spec.epochs {
             if epoch > epochs {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
             }
             if epoch == epochs {
-                return match (shard, record, byte, self.delivered, self.offset, self.window_hash) {
+                return match (shard, record, byte + sample, self.delivered, self.offset, self.window_hash) {
                     (0, 0, 0, 0, 0, 0) => Ok(()),
                     _ => wrong("it has ended, but names a record".into()),
                 };
@@ -191,5 +212,6 @@ impl std::ops::AddAssign for Totals {
         self.image_tokens = self.image_tokens.saturating_add(other.image_tokens);
         self.undecodable = self.undecodable.saturating_add(other.undecodable);
         self.only_stops = self.only_stops.saturating_add(other.only_stops);
+        self.filtered_samples = self.filtered_samples.saturating_add(other.filtered_samples);
     }
 }

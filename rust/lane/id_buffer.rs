@@ -43,6 +43,28 @@ impl IdPool {
     }
 }
 
+/// How much a buffer holds.
+#[derive(Debug, Clone, Copy)]
+pub struct Mark {
+    ids: usize,
+    trained: usize,
+    images: usize,
+}
+
+impl IdBuffer {
+    /// How much it holds now.
+    pub fn mark(&self) -> Mark {
+        Mark { ids: self.ids.len(), trained: self.trained.len(), images: self.images.len() }
+    }
+
+    /// Removes what was appended since.
+    pub fn return_to(&mut self, mark: Mark) {
+        self.ids.truncate(mark.ids);
+        self.trained.truncate(mark.trained);
+        self.images.truncate(mark.images);
+    }
+}
+
 impl Deref for IdBuffer {
     type Target = Vec<u32>;
 

@@ -214,7 +214,15 @@ impl LaneReader {
             Ok(Read::End) => return Ok(Step::ShardEnd),
             Ok(Read::Dropped) => block.entries.push(RawEntry::Dropped(next)),
             Ok(Read::Record { kind, position: Position { record, byte }, length }) => {
-                let position = RecordPosition { record, byte, ..self.position };
+                let start = self.position;
+                // A state may be inside of the first record.
+                let is_inside = (start.record, start.byte) == (record, byte);
+                let position = RecordPosition {
+                    sample: if is_inside { start.sample } else { 0 },
+                    record,
+                    byte,
+                    ..start
+                };
                 block.entries.push(RawEntry::Record { kind, position, shard, next, length });
             }
             Err(ReadError { error, rest: after }) => {
@@ -224,7 +232,7 @@ impl LaneReader {
                 self.unreadable(block, BadRecord { error, after, shard, next })?;
             }
         }
-        self.position = RecordPosition { record: next.record, byte: next.byte, ..self.position };
+        self.position = self.position.at(next);
         Ok(Step::Entry)
     }
 

@@ -335,7 +335,7 @@ impl DocumentQueue {
         if self.has_windows() {
             self.cursor.delivered += 1;
         } else {
-            self.cursor.totals.records += 1;
+            self.cursor.totals.records += u64::from(document.ends_record);
         }
         self.cursor.offset = 0;
     }
@@ -352,6 +352,7 @@ impl DocumentQueue {
         self.cursor.totals.text_bytes += document.text_bytes as u64;
         self.cursor.totals.dropped += document.dropped as u64;
         self.cursor.totals.only_stops += u64::from(document.only_stops);
+        self.cursor.totals.filtered_samples += u64::from(document.filtered_samples);
     }
 
     fn count_left_out(&mut self, count: LeftOut) {
@@ -366,7 +367,7 @@ impl DocumentQueue {
 
     /// Ends a window, or without windows a block, whose documents are all delivered.
     fn close_window(&mut self) {
-        let Window { documents, has_tokens, without_tokens, end: follows, .. } =
+        let Window { records, has_tokens, without_tokens, end: follows, .. } =
             std::mem::take(&mut self.window);
         let all = LeftOut { quarantined: self.quarantined.count(), filtered: self.filtered };
         let (position, left_out, end) = match follows {
@@ -381,7 +382,7 @@ impl DocumentQueue {
         let fits = self.check_resumed(self.cursor.window, 0);
         let end = if let Some(Err(_)) = end { end } else { fits.err().map(Err).or(end) };
         if self.has_windows() {
-            self.cursor.totals.records += documents as u64;
+            self.cursor.totals.records += records as u64;
             // All documents with tokens may have been delivered before a restore.
             self.token_epoch = has_tokens.then_some(self.cursor.window.epoch).or(self.token_epoch);
         }

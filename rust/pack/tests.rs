@@ -21,7 +21,7 @@ use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::{Encoded, samples_of};
-use crate::prepare::{Prepare, Prepared};
+use crate::prepare::{Prepare, Prepared, Sample};
 use crate::spec::sidecars::Sidecars;
 use crate::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
 use crate::store::Shard;
@@ -150,7 +150,7 @@ fn samples(
         &mut raw,
         IdBuffer::default(),
         &mut Prepared::default(),
-        |Prepared { text, .. }, document, ids| {
+        |Sample { text, .. }, document, ids| {
             fails(text)?;
             ids.extend(text.bytes().map(u32::from));
             Ok(Encoded::Document(Document { tokens: text.len(), ..document }))

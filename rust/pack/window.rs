@@ -20,8 +20,8 @@ pub struct Window {
     pub left: usize,
     /// The most tokens that a part has when it is delivered.
     longest: usize,
-    /// Number of all its documents.
-    pub documents: usize,
+    /// How many records end in it, of those with documents.
+    pub records: usize,
     /// Whether any of them has a token.
     pub has_tokens: bool,
     /// Tells it from a window that begins at the same position and has other documents, because other records were left
@@ -61,6 +61,8 @@ impl Window {
     ) -> Self {
         let mut parts = in_stream_order(&blocks);
         let documents = parts.len();
+        let records = blocks.iter().flat_map(|block| &block.documents);
+        let records = records.filter(|document| document.ends_record).count();
         let has_tokens = parts.iter().any(|part| part.to > 0);
         let all = blocks.iter().flat_map(|block| &block.documents);
         let hash = hash(all.flat_map(
@@ -82,6 +84,7 @@ impl Window {
             {
                 without_tokens.documents += 1;
                 without_tokens.text_bytes += document.text_bytes as u64;
+                without_tokens.filtered_samples += u64::from(document.filtered_samples);
             }
             let in_rows = |share| placed(share, &blocks, spec);
             parts = parts.chunks(window).flat_map(in_rows).collect();
@@ -94,7 +97,7 @@ impl Window {
             tokens,
             left: tokens,
             longest,
-            documents,
+            records,
             has_tokens,
             hash,
             without_tokens,

@@ -14,7 +14,7 @@ use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
-use crate::prepare::{Prepare, Prepared, trained_tokens, trains_words};
+use crate::prepare::{Prepare, Prepared, Sample, trained_tokens, trains_words};
 use crate::random::hash;
 use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
 
@@ -83,14 +83,13 @@ impl BlockEncoder {
         let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
         let mut prepared = std::mem::take(&mut self.prepared);
         let mut verified = 0;
-        let samples = samples_of(&spec, raw, ids, &mut prepared, |prepared, document, ids| {
-            let (encoded, compared) = self.encode_document(prepared, document, ids)?;
+        let samples = samples_of(&spec, raw, ids, &mut prepared, |sample, document, ids| {
+            let (encoded, compared) = self.encode_document(sample, document, ids)?;
             verified += u64::from(compared);
             Ok(encoded)
         });
-        if prepared.text.capacity() <= KEPT_TEXT {
-            self.prepared = prepared;
-        }
+        prepared.samples.shrink(KEPT_TEXT);
+        self.prepared = prepared;
         (samples, verified)
     }
 
@@ -98,17 +97,17 @@ impl BlockEncoder {
     /// reference's. Unless it is a document, `ids` is as it was.
     fn encode_document(
         &mut self,
-        prepared: &Prepared,
+        sample: &Sample,
         document: Document,
         ids: &mut IdBuffer,
     ) -> Result<(Encoded, bool)> {
-        if let Prepare::ImageText(samples) = &self.spec.prepare {
-            let samples = Arc::clone(samples);
-            return self.encode_with_images(&samples, prepared, document, ids);
+        if let Prepare::ImageText(rules) = &self.spec.prepare {
+            let rules = Arc::clone(rules);
+            return self.encode_with_images(&rules, sample, document, ids);
         }
         let before = ids.len();
         ids.extend(self.spec.bos);
-        let Prepared { text, data, .. } = prepared;
+        let Sample { text, data, .. } = sample;
         let parts = match &self.spec.prepare {
             Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
             Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) | Prepare::ImageText(_) => None,
@@ -120,7 +119,7 @@ impl BlockEncoder {
         let compared = compared.inspect_err(|_| ids.truncate(before))?;
         ids.extend(self.spec.eos);
         let document = Document { tokens: ids.len() - before, ..document };
-        let encoded = self.finish(prepared, document, before, ids);
+        let encoded = self.finish(sample, document, before, ids);
         if !matches!(encoded, Ok(Encoded::Document(_))) {
             ids.truncate(before);
             ids.trained.truncate(before);
@@ -131,7 +130,7 @@ impl BlockEncoder {
     /// Appends the mask of a document whose ids begin at `before`, if it has one, and cuts what is longer than a row.
     fn finish(
         &self,
-        prepared: &Prepared,
+        sample: &Sample,
         mut document: Document,
         before: usize,
         ids: &mut IdBuffer,
@@ -143,7 +142,7 @@ impl BlockEncoder {
         }
         let has_mask = prepare.has_mask();
         if has_mask {
-            match self.mask(prepared, before, ids) {
+            match self.mask(sample, before, ids) {
                 Ok(only_stops) => document.only_stops = only_stops,
                 Err(reason) => return Ok(Encoded::Bad(self.located(&document, reason))),
             }
@@ -224,15 +223,15 @@ impl BlockEncoder {
     /// As [`encode_document`](Self::encode_document), of a sample with images.
     fn encode_with_images(
         &mut self,
-        samples: &ImageTexts,
-        prepared: &Prepared,
+        rules: &ImageTexts,
+        sample: &Sample,
         document: Document,
         ids: &mut IdBuffer,
     ) -> Result<(Encoded, bool)> {
         let mut text_ids = Vec::new();
-        let compared = self.encode_text(&prepared.text, &prepared.data, &document, &mut text_ids)?;
+        let compared = self.encode_text(&sample.text, &sample.data, &document, &mut text_ids)?;
         let before = (ids.len(), ids.images.len());
-        let encoded = self.expand(samples, prepared, &text_ids, document, ids);
+        let encoded = self.expand(rules, sample, &text_ids, document, ids);
         if !matches!(encoded, Encoded::Document(_)) {
             ids.truncate(before.0);
             ids.trained.truncate(before.0);
@@ -244,8 +243,8 @@ impl BlockEncoder {
     /// Appends the ids of a sample whose text has these, its mask, and its images.
     fn expand(
         &self,
-        samples: &ImageTexts,
-        prepared: &Prepared,
+        rules: &ImageTexts,
+        sample: &Sample,
         text_ids: &[u32],
         document: Document,
         ids: &mut IdBuffer,
@@ -253,19 +252,19 @@ impl BlockEncoder {
         let SourceSpec { bos, eos, rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } =
             *self.spec;
         let bad = |reason| Encoded::Bad(self.located(&document, reason));
-        let starts = match self.token_starts(&prepared.text, text_ids) {
+        let starts = match self.token_starts(&sample.text, text_ids) {
             Ok(starts) => starts,
             Err(reason) => return bad(reason),
         };
         let (start, first_image) = (ids.len(), ids.images.len());
         let mut images = std::mem::take(&mut ids.images);
         let mut trained = std::mem::take(&mut ids.trained);
-        images.extend(&prepared.images);
+        images.extend(&sample.images);
         ids.extend(bos);
         trained.extend(bos.map(|_| false));
-        let is_trained = trained_tokens(&prepared.trained, &starts, prepared.text.len());
+        let is_trained = trained_tokens(&sample.trained, &starts, sample.text.len());
         let of_sample = &mut images[first_image..];
-        let expanded = samples.expand(text_ids, is_trained, of_sample, start, ids, &mut trained);
+        let expanded = rules.expand(text_ids, is_trained, of_sample, start, ids, &mut trained);
         ids.extend(eos);
         trained.extend(eos.map(|_| prepare.trains_eos()));
         (ids.images, ids.trained) = (images, trained);
@@ -273,10 +272,10 @@ impl BlockEncoder {
             return bad(reason);
         }
         let of_sample = &ids.images[first_image..];
-        let only_stops = !trains_words(&prepared.trained, &starts, prepared.text.len());
+        let only_stops = !trains_words(&sample.trained, &starts, sample.text.len());
         let (tokens, images) = (ids.len() - start, of_sample.len() as u32);
         let document = Document { images, tokens, only_stops, ..document };
-        if let Some(misfit) = samples.misfit(document.tokens, of_sample, sequence_length) {
+        if let Some(misfit) = rules.misfit(document.tokens, of_sample, sequence_length) {
             return if truncation == Truncation::Drop { Encoded::Filtered } else { bad(misfit) };
         }
         self.judge(document, &ids.trained[start..])
@@ -284,14 +283,14 @@ impl BlockEncoder {
 
     /// Appends which of a document's tokens, which begin at `before`, are trained on, and says whether none of them is of
     /// what its messages say. The error is a message about the record.
-    fn mask(&self, prepared: &Prepared, before: usize, ids: &mut IdBuffer) -> Result<bool, String> {
+    fn mask(&self, sample: &Sample, before: usize, ids: &mut IdBuffer) -> Result<bool, String> {
         let SourceSpec { bos, eos, ref prepare, .. } = *self.spec;
         let text_ids = before + usize::from(bos.is_some())..ids.len() - usize::from(eos.is_some());
-        let starts = self.token_starts(&prepared.text, &ids[text_ids])?;
+        let starts = self.token_starts(&sample.text, &ids[text_ids])?;
         ids.trained.extend(bos.map(|_| false));
-        ids.trained.extend(trained_tokens(&prepared.trained, &starts, prepared.text.len()));
+        ids.trained.extend(trained_tokens(&sample.trained, &starts, sample.text.len()));
         ids.trained.extend(eos.map(|_| prepare.trains_eos()));
-        Ok(!trains_words(&prepared.trained, &starts, prepared.text.len()))
+        Ok(!trains_words(&sample.trained, &starts, sample.text.len()))
     }
 
     /// Where in a text its tokens begin. The error is a message about the record.
@@ -409,7 +408,7 @@ pub(crate) fn samples_of(
     raw: &mut RawBlock,
     mut ids: IdBuffer,
     prepared: &mut Prepared,
-    mut encode: impl FnMut(&Prepared, Document, &mut IdBuffer) -> Result<Encoded>,
+    mut encode: impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> SampleBlock {
     let mut entries = Vec::with_capacity(raw.entries.len());
     let mut bytes = &*raw.bytes;
@@ -422,28 +421,27 @@ pub(crate) fn samples_of(
                 let RecordPosition { record: number, byte, .. } = position;
                 let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
                 let name = spec.shards[shard as usize].name();
-                prepared.key.clear();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
                     spec.prepare.record(&spec.read, name, record, prepared)
                 } else {
                     let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
                     spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
                 };
+                let samples = &prepared.samples;
                 let encoded = match is_kept {
                     Ok(true) => {
-                        let text_bytes = prepared.text.len();
-                        let document = Document { position, shard, text_bytes, ..Document::default() };
-                        encode(prepared, document, &mut ids)
+                        let record = Document { position, shard, ..Document::default() };
+                        encode_samples(spec, samples, record, next, &mut ids, &mut entries, &mut encode)
                     }
-                    Ok(false) => Ok(Encoded::Filtered),
-                    Err(error) => Ok(Encoded::Bad(error)),
+                    Ok(false) => Ok(Record::Filtered),
+                    Err(error) => Ok(Record::Bad(error)),
                 };
                 match encoded {
-                    Ok(Encoded::Document(document)) => SampleEntry::Document { document, next },
-                    Ok(Encoded::Filtered) => filtered(&mut entries, next),
-                    Ok(Encoded::Bad(mut error)) => {
-                        if !prepared.key.is_empty() {
-                            error.reason = of_sample(&prepared.key, &error.reason);
+                    Ok(Record::Samples) => continue,
+                    Ok(Record::Filtered) => filtered(&mut entries, next),
+                    Ok(Record::Bad(mut error)) => {
+                        if !samples.key.is_empty() {
+                            error.reason = of_sample(&samples.key, &error.reason);
                         }
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
                     }
@@ -465,6 +463,69 @@ pub(crate) fn samples_of(
         }
     }
     SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
+}
+
+/// The result of encoding the samples of a record.
+enum Record {
+    /// Entries, of which the last one ends the record.
+    Samples,
+    /// Nothing, because it was asked for.
+    Filtered,
+    /// Nothing, because it cannot be used.
+    Bad(ShardError),
+}
+
+/// Appends the entries and ids of the samples of a record, from that of its position on. It has none unless each of them
+/// can be used or is left out.
+fn encode_samples(
+    spec: &SourceSpec,
+    samples: &[Sample],
+    record: Document,
+    next: Position,
+    ids: &mut IdBuffer,
+    entries: &mut Vec<SampleEntry>,
+    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
+) -> Result<Record> {
+    let (first_entry, before) = (entries.len(), ids.mark());
+    let first = record.position.sample as usize;
+    if first > 0 && first >= samples.len() {
+        let reason = format!(
+            "the state is at sample {first} of a record, found {}: it was saved with other data or settings",
+            samples.len()
+        );
+        let error = record.position.error(&spec.shards[record.shard as usize], reason);
+        return Err(Error::State(error.to_string()));
+    }
+    let mut filtered_samples = 0;
+    for (number, sample) in samples.iter().enumerate().skip(first) {
+        let position = RecordPosition { sample: number as u64, ..record.position };
+        let document = Document { position, text_bytes: sample.text.len(), ..record };
+        let error = match encode(sample, document, ids) {
+            Ok(Encoded::Document(document)) => {
+                let document =
+                    Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
+                entries.push(SampleEntry::Document { document, next: None });
+                continue;
+            }
+            Ok(Encoded::Filtered) => {
+                filtered_samples += 1;
+                continue;
+            }
+            Ok(Encoded::Bad(error)) => Ok(Record::Bad(error)),
+            Err(error) => Err(error),
+        };
+        ids.return_to(before);
+        entries.truncate(first_entry);
+        return error;
+    }
+    match entries[first_entry..].last_mut() {
+        Some(SampleEntry::Document { document, next: end }) => {
+            document.filtered_samples += filtered_samples;
+            *end = Some(next);
+            Ok(Record::Samples)
+        }
+        _ => Ok(Record::Filtered),
+    }
 }
 
 /// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.
@@ -565,7 +626,7 @@ mod tests {
     fn verified_documents_are_the_requested_share() {
         let documents: Vec<Document> = (0..10_000)
             .map(|i| Document {
-                position: RecordPosition { epoch: i / 5000, shard: 0, record: i % 5000, byte: 0 },
+                position: RecordPosition { epoch: i / 5000, record: i % 5000, ..RecordPosition::default() },
                 shard: i as u32 % 7,
                 ..Document::default()
             })

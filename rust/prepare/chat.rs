@@ -1,14 +1,12 @@
 //! Conversations: rendered by a chat template, which says where every byte comes from and what is trained on.
 
-use std::ops::Range;
-
 use gristmill_chat_template::{
-    Chat, ChatTemplate, Data, DateTime, NoneFields, Trained, TrainedSpan, Training,
+    Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, Trained, Training,
 };
 
 use super::field::Field;
 use super::instruction::Columns;
-use super::share_gpt;
+use super::{Sample, Samples, share_gpt};
 use crate::format::{Content, Plain, Step, Value, Values};
 
 /// How records become rendered conversations.
@@ -34,6 +32,8 @@ pub struct Conversations {
     pub none_fields: NoneFields,
     /// The parts that are trained on. None: no mask is wanted.
     pub training: Option<Training>,
+    /// The samples that a conversation becomes.
+    pub unit: SampleUnit,
     /// How records hold messages.
     pub format: MessageFormat,
     /// The key of a system prompt beside messages of `ShareGPT`.
@@ -68,41 +68,46 @@ pub enum MessageFormat {
 const CHATML_KEYS: [&str; 3] = ["conversations", "messages", "conversation"];
 
 impl Conversations {
-    /// Puts the text of a record's conversation in place of `text`, and its ranges in place of `trained` and `data`. The
-    /// error says what was expected and found.
-    pub(crate) fn render(
-        &self,
-        values: &Values<'_>,
-        text: &mut String,
-        trained: &mut Vec<TrainedSpan>,
-        data: &mut Vec<Range<usize>>,
-    ) -> Result<(), String> {
+    /// Appends the samples of a record's conversation. The error says what was expected and found.
+    pub(super) fn render(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
         let messages = self.messages(values)?;
-        self.render_messages(&messages, values, text, trained, data)
-    }
-
-    /// The rendered conversation of a record, and what of it is trained on. The error says what was expected and found.
-    pub fn trained(&self, values: &Values<'_>) -> Result<Trained, String> {
-        self.train(&self.messages(values)?, values)
-    }
-
-    /// As [`render`](Self::render), with these messages.
-    pub(super) fn render_messages(
-        &self,
-        messages: &Plain<'_>,
-        values: &Values<'_>,
-        text: &mut String,
-        trained: &mut Vec<TrainedSpan>,
-        data: &mut Vec<Range<usize>>,
-    ) -> Result<(), String> {
-        let rendered = self.train(messages, values)?;
-        *trained = rendered.spans();
-        *data = if self.protects_content { rendered.rendering.data_ranges() } else { Vec::new() };
-        *text = rendered.rendering.into_text();
+        for rendered in self.train(&messages, values)? {
+            self.put(rendered, samples.add());
+        }
+        if samples.is_empty() && !self.drops_untrained {
+            return Err("expected a message of the assistant to train on, found none; set on_untrained=\"drop\" to leave out such \
+                        records".to_owned());
+        }
         Ok(())
     }
 
-    fn train(&self, messages: &Plain<'_>, values: &Values<'_>) -> Result<Trained, String> {
+    /// The rendered samples of a record, and what of them is trained on. The error says what was expected and found.
+    pub fn trained(&self, values: &Values<'_>) -> Result<Vec<Trained>, String> {
+        self.train(&self.messages(values)?, values)
+    }
+
+    /// Puts a conversation of these messages that is one sample in this one. The error says what was expected and found.
+    pub(crate) fn render_one(
+        &self,
+        messages: &Plain<'_>,
+        values: &Values<'_>,
+        sample: &mut Sample,
+    ) -> Result<(), String> {
+        for rendered in self.train(messages, values)? {
+            self.put(rendered, sample);
+        }
+        Ok(())
+    }
+
+    /// Puts a rendered conversation in a sample.
+    fn put(&self, rendered: Trained, sample: &mut Sample) {
+        sample.trained = rendered.spans();
+        sample.data = if self.protects_content { rendered.rendering.data_ranges() } else { Vec::new() };
+        sample.text = rendered.rendering.into_text();
+    }
+
+    /// The samples of these messages of a record.
+    fn train(&self, messages: &Plain<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
         let tools = self.tools.of(values, self.keeps_filled())?;
         let chat = Chat {
             tools: tools.as_ref().map(|tools| Data::Json(tools.json.as_bytes())),
@@ -113,16 +118,18 @@ impl Conversations {
             ..Chat::new(Data::Json(messages.json.as_bytes()))
         };
         let rendered = match &self.training {
-            Some(training) => self.template.render_trained(&chat, training),
-            None => self.template.render(&chat).map(Trained::from),
+            Some(training) => self.template.render_samples(&chat, training, self.unit),
+            None => self.template.render(&chat).map(|rendering| vec![Trained::from(rendering)]),
         };
-        let trained = rendered.map_err(|error| error.to_string())?;
-        Plain::check([messages].into_iter().chain(&tools), trained.rendering.text())?;
-        Ok(trained)
+        let samples = rendered.map_err(|error| error.to_string())?;
+        for sample in &samples {
+            Plain::check([messages].into_iter().chain(&tools), sample.rendering.text())?;
+        }
+        Ok(samples)
     }
 
     /// The messages of a record, as templates take them.
-    pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
+    pub(crate) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
         if let Some(columns) = &self.columns {
             return columns.messages(values);
         }

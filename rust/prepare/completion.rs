@@ -2,6 +2,7 @@
 
 use gristmill_chat_template::TrainedSpan;
 
+use super::Sample;
 use super::field::Field;
 use crate::format::Values;
 
@@ -19,14 +20,9 @@ pub struct Completions {
 }
 
 impl Completions {
-    /// Appends both strings of a record to `text`. The error says what was expected and found.
-    pub(super) fn join(
-        &self,
-        values: &Values<'_>,
-        text: &mut String,
-        trained: &mut Vec<TrainedSpan>,
-    ) -> Result<(), String> {
-        trained.clear();
+    /// Puts both strings of a record in an empty sample. The error says what was expected and found.
+    pub(super) fn join(&self, values: &Values<'_>, sample: &mut Sample) -> Result<(), String> {
+        let Sample { text, trained, .. } = sample;
         text.push_str(&self.prompt.text(values)?);
         let start = text.len();
         text.push_str(&self.completion.text(values)?);

@@ -17,6 +17,7 @@ use serde::Deserialize;
 use super::chat::{Conversations, MessageFormat};
 use super::field::Field;
 use super::image_messages::{self, WithParts};
+use super::{Sample, Samples};
 use crate::format::Values;
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
@@ -125,21 +126,21 @@ struct Described<'a> {
 }
 
 impl ImageTexts {
-    /// Puts the text, ranges, images and key of a record in place of those given. The error says what was expected and found.
-    pub(super) fn fill(
-        &self,
-        values: &Values<'_>,
-        text: &mut String,
-        trained: &mut Vec<TrainedSpan>,
-        data: &mut Vec<Range<usize>>,
-        images: &mut Vec<Image>,
-        key: &mut String,
-    ) -> Result<(), String> {
-        let members = self.plan(values, images, key)?;
+    /// Appends the samples of a record, and sets its key. The error says what was expected and found.
+    pub(super) fn fill(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
+        let mut key = String::new();
+        let sample = samples.add();
+        let filled = self.fill_one(values, sample, &mut key);
+        samples.key = key;
+        filled
+    }
+
+    fn fill_one(&self, values: &Values<'_>, sample: &mut Sample, key: &mut String) -> Result<(), String> {
+        let members = self.plan(values, &mut sample.images, key)?;
         match &self.text {
             TextPart::Text(field) => {
-                self.check_has_image(images)?;
-                self.caption(values, field, images.len(), text, trained)
+                self.check_has_image(&sample.images)?;
+                self.caption(values, field, sample)
             }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
@@ -149,10 +150,10 @@ impl ImageTexts {
                 let messages = messages.with_json(json);
                 let members: Vec<&str> = members.iter().map(|member| &**member).collect();
                 let order = image_messages::order(&names, key, &members)?;
-                *images = order.into_iter().map(|image| images[image]).collect();
-                conversations.render_messages(&messages, values, text, trained, data)?;
+                sample.images = order.into_iter().map(|image| sample.images[image]).collect();
+                conversations.render_one(&messages, values, sample)?;
                 if !self.tokens.template.is_empty() {
-                    expand(&self.tokens, text, trained, data);
+                    expand(&self.tokens, &mut sample.text, &mut sample.trained, &mut sample.data);
                 }
                 Ok(())
             }
@@ -166,7 +167,6 @@ impl ImageTexts {
         images: &mut Vec<Image>,
         key: &mut String,
     ) -> Result<Vec<std::borrow::Cow<'a, str>>, String> {
-        images.clear();
         let mut members = Vec::new();
         let Some(list) = self.images.of(values) else { return Ok(members) };
         let mut described: DescribedAll<'_> =
@@ -212,15 +212,9 @@ impl ImageTexts {
     }
 
     /// A text with its images where it has placeholders, or in front of it if it has none.
-    fn caption(
-        &self,
-        values: &Values<'_>,
-        field: &Field,
-        images: usize,
-        text: &mut String,
-        trained: &mut Vec<TrainedSpan>,
-    ) -> Result<(), String> {
-        trained.clear();
+    fn caption(&self, values: &Values<'_>, field: &Field, sample: &mut Sample) -> Result<(), String> {
+        let Sample { text, trained, images, .. } = sample;
+        let images = images.len();
         let caption = field.text(values)?;
         check_seen(&caption)?;
         let placeholders = caption.matches(PLACEHOLDER).count();

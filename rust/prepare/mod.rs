@@ -16,10 +16,10 @@ mod json_pairs;
 mod share_gpt;
 pub mod sidecars;
 
-use std::ops::Range;
+use std::ops::{Deref, Range};
 use std::sync::Arc;
 
-use gristmill_chat_template::TrainedSpan;
+use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
 use crate::error::ShardError;
 use crate::format::{Projection, RawRecord, ReadOptions, Values};
@@ -45,10 +45,10 @@ pub enum Prepare {
     ImageText(Arc<ImageTexts>),
 }
 
-/// A prepared record, in memory that is used again.
+/// A sample before it is encoded.
 #[derive(Debug, Default)]
-pub struct Prepared {
-    /// The text of the sample.
+pub struct Sample {
+    /// Its text.
     pub text: String,
     /// The bytes that are trained on, in order, if samples have a mask.
     pub trained: Vec<TrainedSpan>,
@@ -56,25 +56,67 @@ pub struct Prepared {
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
-    /// The key in the tar, if samples have images.
-    pub key: String,
-    scratch: JoinedScratch,
 }
 
-/// The parts of a sample, to be replaced.
-struct Sample<'a> {
-    text: &'a mut String,
-    trained: &'a mut Vec<TrainedSpan>,
-    data: &'a mut Vec<Range<usize>>,
-    images: &'a mut Vec<Image>,
-    key: &'a mut String,
-}
-
-impl Prepared {
-    fn parts(&mut self) -> (Sample<'_>, &mut JoinedScratch) {
-        let Self { text, trained, data, images, key, scratch } = self;
-        (Sample { text, trained, data, images, key }, scratch)
+impl Sample {
+    /// Empties it, and keeps its memory.
+    pub fn clear(&mut self) {
+        let Self { text, trained, data, images } = self;
+        text.clear();
+        trained.clear();
+        data.clear();
+        images.clear();
     }
+}
+
+/// The samples of a record, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Samples {
+    all: Vec<Sample>,
+    /// How many of them are the record's; the others are memory.
+    count: usize,
+    /// The record's key in the tar, if samples have images.
+    pub key: String,
+}
+
+impl Samples {
+    fn clear(&mut self) {
+        self.count = 0;
+        self.key.clear();
+    }
+
+    /// Appends an empty sample.
+    pub fn add(&mut self) -> &mut Sample {
+        if self.count == self.all.len() {
+            self.all.push(Sample::default());
+        }
+        self.count += 1;
+        let sample = &mut self.all[self.count - 1];
+        sample.clear();
+        sample
+    }
+
+    /// Returns the memory of texts that take more than `most` bytes.
+    pub fn shrink(&mut self, most: usize) {
+        self.clear();
+        self.all.retain(|sample| sample.text.capacity() <= most);
+    }
+}
+
+impl Deref for Samples {
+    type Target = [Sample];
+
+    fn deref(&self) -> &[Sample] {
+        &self.all[..self.count]
+    }
+}
+
+/// A prepared record, in memory that is used again.
+#[derive(Debug, Default)]
+pub struct Prepared {
+    /// Its samples.
+    pub samples: Samples,
+    scratch: JoinedScratch,
 }
 
 impl Prepare {
@@ -85,6 +127,11 @@ impl Prepare {
 
     fn is_text(&self) -> bool {
         matches!(self, Self::Text | Self::FillInTheMiddle(_))
+    }
+
+    /// Whether a record may become several samples.
+    pub fn makes_several(&self) -> bool {
+        matches!(self, Self::Chat(conversations) if conversations.unit != SampleUnit::Conversation)
     }
 
     /// Whether the token after the sample is trained on.
@@ -131,8 +178,8 @@ impl Prepare {
         }
     }
 
-    /// Puts the sample of a record of `shard` in place of what `prepared` holds. Returns false if the record is left out
-    /// by the filter.
+    /// Puts the samples of a record of `shard` in place of those in `prepared`. Returns false if the record is left out by the
+    /// filter.
     pub fn record(
         &self,
         options: &ReadOptions,
@@ -140,24 +187,21 @@ impl Prepare {
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { text, scratch, .. } = prepared;
-        text.clear();
+        let Prepared { samples, scratch } = prepared;
+        samples.clear();
         if self.is_text() {
-            return options.extract(shard, record, text, &mut scratch.own);
+            return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
         }
-        let (sample, scratch) = prepared.parts();
-        options.select(shard, record, &mut scratch.own, |values| self.fill(values, sample))
+        options.select(shard, record, &mut scratch.own, |values| self.fill(values, samples))
     }
 
-    /// Puts the text, ranges and images of a sample with a mask in place of those given. The error is a message about the
-    /// record.
-    fn fill(&self, values: &Values<'_>, sample: Sample<'_>) -> Result<(), String> {
-        let Sample { text, trained, data, images, key } = sample;
+    /// Appends the samples of a record that have a mask. The error is a message about the record.
+    fn fill(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
         match self {
             Self::Text | Self::FillInTheMiddle(_) => Ok(()),
-            Self::Chat(conversations) => conversations.render(values, text, trained, data),
-            Self::Completion(completions) => completions.join(values, text, trained),
-            Self::ImageText(samples) => samples.fill(values, text, trained, data, images, key),
+            Self::Chat(conversations) => conversations.render(values, samples),
+            Self::Completion(completions) => completions.join(values, samples.add()),
+            Self::ImageText(images) => images.fill(values, samples),
         }
     }
 
@@ -180,18 +224,18 @@ impl Prepare {
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        prepared.text.clear();
-        let (sample, scratch) = prepared.parts();
+        let Prepared { samples, scratch } = prepared;
+        samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            return sidecars.select(projection, filter_paths, shard, record, scratch, |values| {
-                self.fill(values, sample)
-            });
+            let fill = |values: &Values<'_>| self.fill(values, samples);
+            return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
+        let text = &mut samples.add().text;
         let bad = |reason| located(shard, record.position, reason);
         let lines = sidecars.values(&mut scratch.beside).map_err(bad)?;
         let mut checked = Ok(());
-        let is_kept = projection.extract_if(shard, record, sample.text, &mut scratch.own, |values| {
+        let is_kept = projection.extract_if(shard, record, text, &mut scratch.own, |values| {
             let values = values.with_sidecars(filter_paths, &lines);
             sidecars.keeps(&values, shard, record.position.record).unwrap_or_else(|reason| {
                 checked = Err(reason);

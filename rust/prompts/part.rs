@@ -9,6 +9,7 @@ use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
 use crate::format::{self, AfterError, Exact, RawRecord, Values};
+use crate::prepare::Sample;
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
@@ -72,7 +73,7 @@ pub(super) struct Preparer<'a> {
     worker: EncodeWorker,
     long: Arc<Mutex<()>>,
     scratch: JoinedScratch,
-    text: String,
+    sample: Sample,
     /// The keys that this thread has seen.
     keys: HashSet<String>,
 }
@@ -92,7 +93,7 @@ impl<'a> Preparer<'a> {
             worker: encoder.worker(),
             long: Arc::clone(long),
             scratch: JoinedScratch::default(),
-            text: String::new(),
+            sample: Sample::default(),
             keys: HashSet::new(),
         }
     }
@@ -200,42 +201,37 @@ impl<'a> Preparer<'a> {
         let PromptSpec { prompts, bos, eos, keeps_texts, .. } = self.spec;
         let mut longest = 0;
         for prompt in prompts {
-            let (mut trained, mut data) = (Vec::new(), Vec::new());
-            self.text.clear();
+            self.sample.clear();
             match prompt {
-                Prompt::Chat(chat) => chat.render(values, &mut self.text, &mut trained, &mut data)?,
-                Prompt::Text(field) => self.text.push_str(&field.text(values)?),
+                Prompt::Chat(chat) => chat.render_one(&chat.messages(values)?, values, &mut self.sample)?,
+                Prompt::Text(field) => self.sample.text.push_str(&field.text(values)?),
             }
             let before = part.ids.len();
             part.ids.extend(bos);
-            if let Err(error) = self.encode(&data, prompt.guarded_tokens(), &mut part.ids) {
+            if let Err(error) = self.encode(prompt.guarded_tokens(), &mut part.ids) {
                 return Ok(Err(error));
             }
             part.ids.extend(eos);
             longest = longest.max(part.ids.len() - before);
             part.id_counts.push(part.ids.len() - before);
             if *keeps_texts {
-                part.texts.push_str(&self.text);
-                part.text_bytes.push(self.text.len());
+                part.texts.push_str(&self.sample.text);
+                part.text_bytes.push(self.sample.text.len());
             }
         }
         Ok(Ok(longest))
     }
 
-    /// Appends the ids of the text. In the ranges `data` no special token is recognised.
-    fn encode(
-        &mut self,
-        data: &[std::ops::Range<usize>],
-        guarded: &[String],
-        ids: &mut Vec<u32>,
-    ) -> Result<()> {
-        let takes_turn = self.encoder.engine() == Engine::Reference && self.text.len() > LONG;
+    /// Appends the ids of the sample.
+    fn encode(&mut self, guarded: &[String], ids: &mut Vec<u32>) -> Result<()> {
+        let Sample { text, data, .. } = &self.sample;
+        let takes_turn = self.encoder.engine() == Engine::Reference && text.len() > LONG;
         let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
         caught(|| {
             Ok(if data.is_empty() {
-                self.worker.encode(&self.text, ids)
+                self.worker.encode(text, ids)
             } else {
-                self.worker.encode_around(&self.text, data, guarded, ids)
+                self.worker.encode_around(text, data, guarded, ids)
             }?)
         })
     }

@@ -47,7 +47,7 @@ pub struct TrainOptions {
     final_stop: Option<String>,
 }
 
-/// "assistant", "last", "all", "template", or a list of roles.
+/// "assistant", "last", "final", "all", "template", or a list of roles.
 #[derive(FromPyObject)]
 enum Choice {
     Name(String),
@@ -210,11 +210,12 @@ impl TrainOptions {
             Some(Choice::Name(name)) => match &*name {
                 "assistant" => TrainOn::Assistant,
                 "last" => TrainOn::Last,
+                "final" => TrainOn::Final,
                 "all" => TrainOn::All,
                 "template" => TrainOn::Template,
                 _ => {
                     return Err(Error::Argument(format!(
-                        "train_on={name:?}: expected one of 'assistant', 'last', 'all', 'template', or a list of roles"
+                        "train_on={name:?}: expected one of 'assistant', 'last', 'final', 'all', 'template', or a list of roles"
                     )));
                 }
             },
@@ -227,13 +228,13 @@ impl TrainOptions {
 impl Conversation {
     fn chat(&self) -> Result<Chat<'_>> {
         Ok(Chat {
-            messages: Data::Json(&self.messages),
             tools: self.tools.as_deref().map(Data::Json),
             documents: self.documents.as_deref().map(Data::Json),
             kwargs: self.kwargs.as_deref().map(Data::Json),
             add_generation_prompt: self.add_generation_prompt,
             date: self.date.as_deref().map(parse_date).transpose()?,
             none_fields: if self.none_fields == "keep" { NoneFields::Keep } else { NoneFields::Drop },
+            ..Chat::new(Data::Json(&self.messages))
         })
     }
 }

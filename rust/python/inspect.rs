@@ -150,10 +150,15 @@ pub fn untrained_of(py: Python<'_>, plan: ChatPlan, record: Vec<u8>) -> PyResult
             }
             projection.values(line, &mut Scratch::default(), |values| conversations.trained(values)).flatten()
         };
-        let trained = rendered(OnLostReasoning::List).map_err(Error::Template)?;
-        let lost =
-            trained.lost_reasoning.into_iter().map(|LostReasoning { message, field }| (message, field));
-        Ok((lost.collect(), rendered(OnLostReasoning::Error).err(), trained.unstopped))
+        let samples = rendered(OnLostReasoning::List).map_err(Error::Template)?;
+        let (mut lost, mut unstopped) = (Vec::new(), Vec::new());
+        for sample in samples {
+            lost.extend(
+                sample.lost_reasoning.into_iter().map(|LostReasoning { message, field }| (message, field)),
+            );
+            unstopped.extend(sample.unstopped);
+        }
+        Ok((lost, rendered(OnLostReasoning::Error).err(), unstopped))
     })?)
 }
 

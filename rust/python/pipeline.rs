@@ -245,6 +245,7 @@ impl Pipeline {
             self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
         let has_images = self.with(py, |pipeline| pipeline.stream().image_rows().is_some())?;
         let stats = PyDict::new(py);
+        stats.set_item("records", totals.records)?;
         stats.set_item("documents", totals.documents)?;
         stats.set_item("tokens", totals.tokens)?;
         stats.set_item("trained_tokens", totals.trained)?;
@@ -254,6 +255,7 @@ impl Pipeline {
         stats.set_item("padding_tokens", padding_tokens)?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("only_stops", totals.only_stops)?;
+        stats.set_item("filtered_samples", totals.filtered_samples)?;
         stats.set_item("filtered", totals.filtered)?;
         stats.set_item("quarantined", totals.quarantined)?;
         stats.set_item("lost_shards", totals.lost_shards)?;
@@ -390,6 +392,7 @@ fn by_source(py: Python<'_>, mut sources: Vec<SourceStats>) -> PyResult<Bound<'_
         stats.set_item("trained_tokens", totals.trained)?;
         stats.set_item("documents", totals.documents)?;
         stats.set_item("only_stops", totals.only_stops)?;
+        stats.set_item("filtered_samples", totals.filtered_samples)?;
         stats.set_item("filtered", totals.filtered)?;
         stats.set_item("quarantined", totals.quarantined)?;
         stats.set_item("epochs", epochs)?;

@@ -7,6 +7,7 @@ use gristmill_chat_template::NoneFields;
 use pyo3::prelude::*;
 
 use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
+use super::choices::{SAMPLE_UNITS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
@@ -61,6 +62,7 @@ pub struct ChatPlan {
     template_kwargs: Option<Vec<u8>>,
     date: Option<String>,
     none_fields: String,
+    samples: String,
     format: String,
     special_tokens_in_content: String,
     on_untrained: String,
@@ -246,6 +248,7 @@ impl ChatPlan {
             date: self.date.as_deref().map(parse_date).transpose()?,
             none_fields: if self.none_fields == "keep" { NoneFields::Keep } else { NoneFields::Drop },
             training,
+            unit: find("samples", &self.samples, &SAMPLE_UNITS)?,
             format: match self.format.as_str() {
                 "sharegpt" => MessageFormat::ShareGpt,
                 "chatml" => MessageFormat::ChatMl,

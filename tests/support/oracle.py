@@ -38,8 +38,8 @@ class Model:
     # Entries of a row's provenance, and the manifest's paths, to which they refer.
     provenance: int = 0
     manifest: Sequence[str] = ()
-    # Ids and mask of a record that becomes another sample than its text; None: it is left out.
-    sample: Callable[[dict[str, Any]], tuple[Sequence[int], Sequence[bool]] | None] | None = None
+    # Ids and mask of a record that becomes another sample than its text, or a list of these; None: it is left out.
+    sample: Callable[[dict[str, Any]], Any] | None = None
     # "drop" or "error", with bad records left out; None: samples have no masks.
     on_untrained: str | None = None
     totals: dict[str, int] = field(default_factory=dict)
@@ -79,46 +79,59 @@ class Model:
         begins, window, size = (0, 0), [], 0
         for shard, path in enumerate(paths):
             for record, value in self._records(path):
-                document = self._encode(value)
-                if document is None or not self._takes(document):
-                    continue
-                document.origin = (path, record)
-                self.totals["documents"] += 1
-                self.totals["dropped"] += len(document) - len(document.kept)
-                window.append(document)
-                size += document.text_bytes
-                if len(window) == most or size >= WINDOW_BYTES:
-                    yield self._ordered(window, (lane, epoch, *begins))
-                    begins, window, size = (shard, record + 1), [], 0
+                documents = self._documents(value)
+                for document in documents:
+                    document.origin = (path, record)
+                    self.totals["documents"] += 1
+                    self.totals["dropped"] += len(document) - len(document.kept)
+                    window.append(document)
+                    size += document.text_bytes
+                    if len(window) == most or size >= WINDOW_BYTES:
+                        yield self._ordered(window, (lane, epoch, *begins))
+                        begins, window, size = (shard, record + (document is documents[-1])), [], 0
         yield self._ordered(window, (lane, epoch, *begins))
 
     def _records(self, path: str) -> Iterator[tuple[int, Any]]:
         return records(path)
 
-    def _encode(self, record: Any) -> "Document | None":
-        """The sample of a record; none if it is bad or left out."""
+    def _documents(self, record: Any) -> list["Document"]:
+        """The samples of a record that are not left out; none if it is bad."""
+        documents = []
+        for document in self._encode(record):
+            if self._takes(document):
+                documents.append(document)
+            elif self.on_untrained == "error" and not self._is_dropped(document):
+                return []
+        return documents
+
+    def _encode(self, record: Any) -> list["Document"]:
+        """The samples of a record; none if it is bad."""
         if self.sample:
-            found = self.sample(record)
-            if found is None:
-                return None
-            document = Document(map(int, found[0]))
-            document.trained = list(map(bool, found[1]))
-            return document
+            found = self.sample(record) or []
+            documents = []
+            for ids, trained in found if isinstance(found, list) else [found] if found else []:
+                documents.append(Document(map(int, ids)))
+                documents[-1].trained = list(map(bool, trained))
+            return documents
         text = record.get("text") if isinstance(record, dict) else None
         if not isinstance(text, str):
-            return None
+            return []
         ids = self.tokenizer.encode(text, add_special_tokens=False).ids
         document = Document([] if self.bos is None else [self.bos])
         document.extend(ids + ([] if self.eos is None else [self.eos]))
         document.trained = [True] * len(document)
         document.text_bytes = len(text.encode())
-        return document
+        return [document]
+
+    def _is_dropped(self, document: "Document") -> bool:
+        """Whether a document is left out as overlong."""
+        return len(document) > self.sequence_length and self.truncation == "drop"
 
     def _takes(self, document: "Document") -> bool:
         """Cuts a document, and says whether it is left out as overlong, untrained or bad."""
         length, offsets = self.sequence_length, list(range(len(document)))
         if len(document) > length and self.truncation != "split":
-            if self.truncation == "drop":
+            if self._is_dropped(document):
                 return False
             left = {"right": length, "left": 0, "middle": length // 2}[self.truncation]
             document.cut = offsets[:left] + offsets[len(document) - (length - left) :]

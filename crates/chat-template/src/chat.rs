@@ -62,6 +62,8 @@ fn tokens_unknown() -> Error {
 pub struct Chat<'v> {
     /// A list of messages, each a dict.
     pub messages: Data<'v>,
+    /// How many of them count, from the first one on; `usize::MAX`: all.
+    pub messages_end: usize,
     /// A list of tools, each a JSON schema.
     pub tools: Option<Data<'v>>,
     /// A list of documents.
@@ -81,6 +83,7 @@ impl<'v> Chat<'v> {
     pub fn new(messages: Data<'v>) -> Self {
         Self {
             messages,
+            messages_end: usize::MAX,
             tools: None,
             documents: None,
             kwargs: None,
@@ -303,7 +306,7 @@ impl<'a> Session<'a> {
             template,
             heap,
             origins,
-            messages: messages.items,
+            messages: &messages.items[..messages.items.len().min(chat.messages_end)],
             add_generation_prompt: chat.add_generation_prompt,
             messages_origin: messages.origin,
             globals,

@@ -36,7 +36,7 @@ pub use chat::{Chat, ChatTemplate};
 pub use error::{Error, ErrorKind, Result};
 pub use heap::Limits;
 pub use input::{Data, NoneFields, Value};
-pub use mask::{TrainOn, Trained, TrainedSpan, Training};
+pub use mask::{SampleUnit, TrainOn, Trained, TrainedSpan, Training};
 pub use reasoning::{LostReasoning, OnLostReasoning};
 pub use rendering::{Rendering, Source, Span};
 pub use strftime::DateTime;

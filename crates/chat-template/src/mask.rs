@@ -22,6 +22,8 @@ pub enum TrainOn {
     Assistant,
     /// The last assistant message only.
     Last,
+    /// The assistant messages behind the last message of the user.
+    Final,
     /// The whole text.
     All,
     /// The messages of these roles. For other roles than the assistant's these are the text of the message, and the
@@ -29,6 +31,40 @@ pub enum TrainOn {
     Roles(Vec<String>),
     /// The text that the template's generation blocks write.
     Template,
+}
+
+/// The samples that a conversation becomes.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Hash, Default)]
+pub enum SampleUnit {
+    /// One.
+    #[default]
+    Conversation,
+    /// One for each assistant message that is trained on: the messages up to and with it, trained on it alone.
+    Turn,
+    /// One for each message of the user: the messages before the next one of the user, trained on those of the assistant
+    /// behind it. Assistant messages before the first one of the user are such a sample, too.
+    Round,
+}
+
+impl SampleUnit {
+    /// The numbers of messages that its samples have.
+    fn ends(self, messages: &[Message<'_>]) -> Vec<usize> {
+        let is_trained = |message: &Message<'_>| message.role == ASSISTANT && message.trained;
+        let ends_round = |at: usize| messages.get(at + 1).is_none_or(|next| next.role == USER);
+        let (mut ends, mut trains) = (Vec::new(), false);
+        for (at, message) in messages.iter().enumerate() {
+            trains |= is_trained(message);
+            let ends_here = match self {
+                Self::Conversation => at + 1 == messages.len(),
+                Self::Turn => is_trained(message),
+                Self::Round => ends_round(at) && std::mem::take(&mut trains),
+            };
+            if ends_here {
+                ends.push(at + 1);
+            }
+        }
+        ends
+    }
 }
 
 /// How to train.
@@ -212,29 +248,57 @@ fn is_on(flag: Option<Val<'_>>) -> Option<bool> {
 const FLAGS: [(&str, bool); 4] =
     [("loss", true), ("loss_mask", true), ("trainable", true), ("masked", false)];
 
-/// Checks that a message's flags of other programs, which are not followed, say what is done. `None`: whether it is trained
-/// on was chosen for all messages, so that only the opposite of what is done for one counts.
-fn check_flags(index: usize, value: &Val<'_>, is_trained: bool, is_default: bool) -> Result<()> {
-    let Val::Dict(dict) = value else { return Ok(()) };
-    for (key, value) in dict.entries {
-        let Some((name, meaning)) = FLAGS.iter().find(|(name, _)| key.is_text(name)) else { continue };
-        if matches!(value, Val::None(_)) {
-            continue;
+/// Checks that the flags of other programs in messages, which are not followed, say what is done. Where it was chosen which
+/// messages are trained on, only the opposite of what is done for one counts.
+fn check_flags(messages: &[Message<'_>], values: &[Val<'_>], on: &TrainOn) -> Result<()> {
+    for (index, message) in messages.iter().enumerate() {
+        let Val::Dict(dict) = values[index] else { continue };
+        let is_trained = message.trained && is_wanted(on, messages, index);
+        for (key, value) in dict.entries {
+            let Some((name, meaning)) = FLAGS.iter().find(|(name, _)| key.is_text(name)) else { continue };
+            let says = is_on(Some(*value)).map(|is_on| is_on == *meaning);
+            let is_followed = says == Some(is_trained) || says == Some(true) && *on != TrainOn::Assistant;
+            if is_followed || matches!(value, Val::None(_)) {
+                continue;
+            }
+            return Err(Error::new(
+                ErrorKind::Input,
+                format!(
+                    "messages[{index}]: expected whether it is trained on under its key \"train\", found {name:?}, which is \
+                     not followed, and {}; rename the key, or leave it out",
+                    if is_trained { "the message is trained on" } else { "the message is not" }
+                ),
+            ));
         }
-        let says = is_on(Some(*value)).map(|is_on| is_on == *meaning);
-        if says == Some(is_trained) || says == Some(true) && !is_default {
-            continue;
-        }
-        return Err(Error::new(
-            ErrorKind::Input,
-            format!(
-                "messages[{index}]: expected whether it is trained on under its key \"train\", found {name:?}, which is not \
-                 followed, and {}; rename the key, or leave it out",
-                if is_trained { "the message is trained on" } else { "the message is not" }
-            ),
-        ));
     }
     Ok(())
+}
+
+/// Whether what is trained on includes a message, if it does not say otherwise itself.
+fn is_wanted(on: &TrainOn, messages: &[Message<'_>], index: usize) -> bool {
+    let role = messages[index].role;
+    let has_behind = |wanted: &str| messages[index + 1..].iter().any(|message| message.role == wanted);
+    match on {
+        TrainOn::All => true,
+        TrainOn::Assistant | TrainOn::Template => role == ASSISTANT,
+        TrainOn::Last => role == ASSISTANT && !has_behind(ASSISTANT),
+        TrainOn::Final => role == ASSISTANT && !has_behind(USER),
+        TrainOn::Roles(roles) => roles.iter().any(|other| other == role),
+    }
+}
+
+/// How many messages there are up to the next one of the user behind one.
+pub(crate) fn end_of_round(values: &[Val<'_>], message: usize) -> usize {
+    let behind = values[message + 1..]
+        .iter()
+        .enumerate()
+        .find(|one| Message::of(*one).is_ok_and(|one| one.role == USER));
+    behind.map_or(values.len(), |(at, _)| message + 1 + at)
+}
+
+/// The facts about all messages.
+fn messages_of<'a>(values: &[Val<'a>]) -> Result<Vec<Message<'a>>> {
+    values.iter().enumerate().map(Message::of).collect()
 }
 
 /// Whether a field says anything.
@@ -266,16 +330,56 @@ impl ChatTemplate {
     /// As [`ChatTemplate::render`]; and if the ranges cannot be derived, or the template does not write the reasoning of
     /// a trained message. No range at all is no error.
     pub fn render_trained(&self, chat: &Chat<'_>, training: &Training) -> Result<Trained> {
-        let trained = match with_memory(|bump| self.train(&mut Session::open(self, bump, chat)?, training)) {
-            Err(error) if error.kind() == ErrorKind::Mask && self.has_tokens() => {
-                return Err(self.with_remedies(chat, training, &error));
-            }
-            trained => trained?,
+        let trained = with_memory(|bump| self.train(&mut Session::open(self, bump, chat)?, training));
+        self.explained(chat, training, trained)
+    }
+
+    /// Renders the samples of a conversation, in the order of its messages, and finds what of them is trained on. Samples
+    /// that are no whole conversation are those of [`TrainOn::Assistant`]; messages of it that are not trained on make none.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render_trained`], of any of them.
+    pub fn render_samples(
+        &self,
+        chat: &Chat<'_>,
+        training: &Training,
+        unit: SampleUnit,
+    ) -> Result<Vec<Trained>> {
+        let on = match unit {
+            SampleUnit::Conversation => return Ok(vec![self.render_trained(chat, training)?]),
+            SampleUnit::Turn => TrainOn::Last,
+            SampleUnit::Round => TrainOn::Final,
         };
-        if training.on_lost_reasoning == OnLostReasoning::Error && !trained.lost_reasoning.is_empty() {
-            return Err(lost_error(&Trial { template: self, chat, training }, &trained.lost_reasoning));
+        let training = Training { on, ..training.clone() };
+        with_memory(|bump| {
+            let mut session = Session::open(self, bump, chat)?;
+            let all = session.messages;
+            let messages = messages_of(all)?;
+            check_flags(&messages, all, &TrainOn::Assistant)?;
+            let sample = |end: usize| {
+                session.messages = &all[..end];
+                let trained = self.train(&mut session, &training);
+                self.explained(&Chat { messages_end: end, ..*chat }, &training, trained)
+            };
+            unit.ends(&messages).into_iter().map(sample).collect()
+        })
+    }
+
+    /// What was found of a conversation. Errors that other settings avoid name these.
+    fn explained(&self, chat: &Chat<'_>, training: &Training, trained: Result<Trained>) -> Result<Trained> {
+        match trained {
+            Err(error) if error.kind() == ErrorKind::Mask && self.has_tokens() => {
+                Err(self.with_remedies(chat, training, &error))
+            }
+            Ok(trained)
+                if training.on_lost_reasoning == OnLostReasoning::Error
+                    && !trained.lost_reasoning.is_empty() =>
+            {
+                Err(lost_error(&Trial { template: self, chat, training }, &trained.lost_reasoning))
+            }
+            trained => trained,
         }
-        Ok(trained)
     }
 
     /// Renders the conversation of a session, and finds what of it is trained on, and what is lost.
@@ -401,7 +505,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         rendering: &'r Rendering,
         training: &'r Training,
     ) -> Result<Self> {
-        let messages: Vec<_> = session.messages.iter().enumerate().map(Message::of).collect::<Result<_>>()?;
+        let messages = messages_of(session.messages)?;
         let stops = match &training.stop_tokens[..] {
             [] => None,
             tokens => Some(search(&[tokens, training.final_stop.as_slice()].concat())?),
@@ -472,41 +576,12 @@ impl<'a, 'r> Finder<'a, 'r> {
         trained && role == ASSISTANT && own.iter().map(|(bytes, _)| bytes).chain(owned).any(is_in)
     }
 
-    /// Checks that no message has another program's flag that is passed over.
-    fn check_flags(&self) -> Result<()> {
-        let last = self.messages.iter().rposition(|message| message.role == ASSISTANT);
-        for (index, (Message { role, trained, .. }, value)) in
-            self.messages.iter().zip(self.session.messages).enumerate()
-        {
-            let is_wanted = match &self.training.on {
-                TrainOn::All => true,
-                TrainOn::Assistant | TrainOn::Template => *role == ASSISTANT,
-                TrainOn::Last => Some(index) == last,
-                TrainOn::Roles(roles) => roles.iter().any(|other| other == role),
-            };
-            check_flags(index, value, *trained && is_wanted, self.training.on == TrainOn::Assistant)?;
-        }
-        Ok(())
-    }
-
     fn ranges(&mut self) -> Result<Vec<Range<usize>>> {
-        self.check_flags()?;
+        check_flags(&self.messages, self.session.messages, &self.training.on)?;
         let ranges = match &self.training.on {
             TrainOn::All => std::iter::once(0..self.text().len()).collect(),
             TrainOn::Template => self.generation_ranges()?,
-            TrainOn::Assistant => self.message_ranges(|role| role == ASSISTANT)?,
-            TrainOn::Roles(roles) => {
-                let roles = roles.clone();
-                self.message_ranges(|role| roles.iter().any(|other| other == role))?
-            }
-            TrainOn::Last => {
-                let last = self.messages.iter().rposition(|message| message.role == ASSISTANT);
-                let mut ranges = Vec::new();
-                if let Some(last) = last.filter(|last| self.messages[*last].trained) {
-                    self.add_message(last, &mut ranges)?;
-                }
-                ranges
-            }
+            _ => self.message_ranges()?,
         };
         let ranges = match self.training.on {
             TrainOn::All | TrainOn::Template => self.without_untrained(ranges)?,
@@ -525,11 +600,10 @@ impl<'a, 'r> Finder<'a, 'r> {
         Ok(self.rendering.generations.iter().map(|(start, end)| *start as usize..*end as usize).collect())
     }
 
-    fn message_ranges(&mut self, wanted: impl Fn(&str) -> bool) -> Result<Vec<Range<usize>>> {
+    fn message_ranges(&mut self) -> Result<Vec<Range<usize>>> {
         let mut ranges = Vec::new();
         for message in 0..self.messages.len() {
-            let info = &self.messages[message];
-            if info.trained && wanted(info.role) {
+            if self.messages[message].trained && is_wanted(&self.training.on, &self.messages, message) {
                 self.add_message(message, &mut ranges)?;
             }
         }

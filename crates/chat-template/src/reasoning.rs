@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::ast::NameId;
 use crate::chat::{Chat, ChatTemplate, Session, with_memory};
 use crate::error::{Error, Result};
-use crate::mask::{Finder, TrainOn, Training, mask_error};
+use crate::mask::{Finder, TrainOn, Training, end_of_round, mask_error};
 use crate::origin::{Key, Node, Origins};
 use crate::rendering::Rendering;
 use crate::text::{Origin, Run, Str};
@@ -326,22 +326,32 @@ pub(crate) fn lost_error(trial: &Trial<'_>, lost: &[LostReasoning]) -> Error {
     if let Some(switch) = trial.switch(|settings| trial.keeps(trial.training, settings)) {
         ways.push(format!("set template_kwargs={{{switch}}}, with which it is written"));
     }
-    if trial.training.on != TrainOn::Last {
-        let last = Training { on: TrainOn::Last, ..trial.training.clone() };
+    let train = |on| Training { on, ..trial.training.clone() };
+    let (last, rounds) = (train(TrainOn::Last), train(TrainOn::Final));
+    if trial.chat.messages_end == usize::MAX && trial.training.on != TrainOn::Last {
         if trial.keeps(&last, &[]) {
             ways.push("train on the last turn alone (train_on=\"last\")".to_owned());
         }
-        let keep_turns = |settings: &[Setting<'_>]| {
-            lost.iter().all(|LostReasoning { message, .. }| trial.keeps_up_to(*message, &last, settings))
-        };
-        let turns = "give one record for each turn, which ends with it, and train_on=\"last\"";
-        if keep_turns(&[]) {
+        let all_keep =
+            |training: &Training, end: fn(&[Val<'_>], usize) -> usize, settings: &[Setting<'_>]| {
+                lost.iter()
+                    .all(|one| trial.keeps_up_to(|messages| end(messages, one.message), training, settings))
+            };
+        let keep_rounds = |settings: &[Setting<'_>]| all_keep(&rounds, end_of_round, settings);
+        let keep_turns = |settings: &[Setting<'_>]| all_keep(&last, |_, message| message + 1, settings);
+        let rounds = "make a sample of each round (samples=\"rounds\")";
+        let turns = "make a sample of each turn (samples=\"turns\")";
+        if keep_rounds(&[]) {
+            ways.push(rounds.to_owned());
+        } else if keep_turns(&[]) {
             ways.push(turns.to_owned());
         } else if ways.is_empty()
             && let Some(switch) = trial.switch(keep_turns)
         {
             ways.push(format!("set template_kwargs={{{switch}}}, and {turns}"));
         }
+    } else if trial.training.on == TrainOn::Final && trial.keeps(&last, &[]) {
+        ways.push("make a sample of each turn (samples=\"turns\")".to_owned());
     }
     if ways.is_empty() {
         ways.push("use a template that writes it (template=)".to_owned());
@@ -366,18 +376,22 @@ type Setting<'n> = (NameId, &'n str, bool);
 impl Trial<'_> {
     /// Whether nothing is lost with these values, and the mask can be derived.
     fn keeps(&self, training: &Training, settings: &[Setting<'_>]) -> bool {
-        self.keeps_up_to(usize::MAX, training, settings)
+        self.keeps_up_to(|messages| messages.len(), training, settings)
     }
 
-    /// The same of a conversation that ends with this message.
-    fn keeps_up_to(&self, message: usize, training: &Training, settings: &[Setting<'_>]) -> bool {
+    /// The same of the conversation's first messages, whose number `end` gives.
+    fn keeps_up_to(
+        &self,
+        end: impl FnOnce(&[Val<'_>]) -> usize,
+        training: &Training,
+        settings: &[Setting<'_>],
+    ) -> bool {
         let trained = with_memory(|bump| {
             let mut session = Session::open(self.template, bump, self.chat)?;
             for (id, _, value) in settings {
                 session.set(*id, Val::Bool(*value, Origin::TEMPLATE));
             }
-            let messages = session.messages;
-            session.messages = messages.get(..=message).unwrap_or(messages);
+            session.messages = &session.messages[..end(session.messages)];
             self.template.train(&mut session, training)
         });
         trained.is_ok_and(|trained| trained.lost_reasoning.is_empty())

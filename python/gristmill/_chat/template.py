@@ -22,7 +22,7 @@ from gristmill.errors import ArgumentError, ArgumentTypeError, MissingExtraError
 if TYPE_CHECKING:
     from gristmill._chat.jinja import JinjaTemplate
 
-TrainOn: TypeAlias = 'Literal["assistant", "last", "all", "template"] | Sequence[str] | None'
+TrainOn: TypeAlias = 'Literal["assistant", "last", "final", "all", "template"] | Sequence[str] | None'
 OnLostReasoning: TypeAlias = Literal["error", "ignore"]
 # Start and end in characters, message, part, and whether it is trained on.
 Span: TypeAlias = tuple[int, int, int | None, str, bool]

@@ -94,6 +94,7 @@ class ChatPlan:
     template_kwargs: bytes | None
     date: str | None
     none_fields: str
+    samples: str
     format: str
     special_tokens_in_content: str
     on_untrained: str
@@ -327,6 +328,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
         template_kwargs=kwargs,
         date=date,
         none_fields=sample.none_fields,
+        samples=sample.samples,
         format=sample.format,
         special_tokens_in_content=sample.special_tokens_in_content,
         on_untrained=sample.on_untrained,

@@ -19,8 +19,9 @@ _CHOICES = {
     "special_tokens_in_content": ("id", "text"),
     "on_untrained": ("error", "drop"),
     "on_lost_reasoning": ("error", "ignore"),
+    "samples": ("conversation", "turns", "rounds"),
 }
-_TRAIN_ON = ("assistant", "last", "all", "template")
+_TRAIN_ON = ("assistant", "last", "final", "all", "template")
 
 
 @dataclass(frozen=True)
@@ -106,8 +107,9 @@ class Chat:
       tools: JSON schemas of tools for all conversations, or the key of the record that holds its own: a list, or a
         string with such JSON.
       train_on: `"assistant"`: of each assistant message what the model would generate, from behind the generation
-        prompt up to and with the token that ends the turn; `"last"`: of the last one; `"all"`: everything;
-        `"template"`: the template's `generation` blocks; or a list of roles.
+        prompt up to and with the token that ends the turn; `"last"`: of the last one; `"final"`: of those behind the
+        last message of the user; `"all"`: everything; `"template"`: the template's `generation` blocks; or a list of
+        roles.
       add_generation_prompt: whether the text ends with the start of an answer.
       template_kwargs: further variables of the template, such as `{"enable_thinking": False}`.
       date: the date that a template prints, such as `"2026-11-26"`; `"today"` is the day on which the dataset is made.
@@ -132,6 +134,11 @@ class Chat:
       final_stop: a token of the tokenizer that is written behind an assistant message at the end of a conversation, and
         trained on if the message is, where the template writes no token there at which the model stops, such as
         `"<|user|>"` for GLM.
+      samples: the samples that a conversation becomes. `"conversation"`: one. For templates that strip earlier
+        reasoning, so that what is trained is what the model would have written: `"turns"`: one for each assistant
+        message that is trained on, of the messages up to and with it, trained on it alone; `"rounds"`: one for each
+        message of the user, of the messages before the next one of the user, trained on the assistant's behind it. In
+        the order of the messages; a bad one makes the record bad. `train_on` is `"assistant"`.
 
     Raises:
       ArgumentError: a value is not allowed.
@@ -154,6 +161,7 @@ class Chat:
     train_tool_calls: bool = True
     on_lost_reasoning: OnLostReasoning = "error"
     final_stop: str | None = None
+    samples: Literal["conversation", "turns", "rounds"] = "conversation"
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
@@ -176,6 +184,17 @@ class Chat:
                 checks.text(name, word)
         if isinstance(self.tools, str):
             checks.text("tools", self.tools)
+        if self.samples != "conversation":
+            if self.train_on != "assistant":
+                raise ArgumentError(
+                    f"samples={self.samples!r}: expected train_on='assistant', as each sample is trained on its own "
+                    f"messages, got train_on={self.train_on!r}"
+                )
+            if self.add_generation_prompt:
+                raise ArgumentError(
+                    f"samples={self.samples!r}: a sample ends with a message of the assistant; leave "
+                    "add_generation_prompt= out"
+                )
 
 
 @dataclass(frozen=True, init=False)
@@ -316,6 +335,10 @@ class ImageText:
             raise checks.wrong_type("model", self.model, "a name, a gm.ImageModel or a gm.ImageFunction")
         if self.text is not None and (not isinstance(self.text, (Text, Chat)) or isinstance(self.text, Instruction)):
             raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
+        if isinstance(self.text, Chat) and self.text.samples != "conversation":
+            raise ArgumentError(
+                f"samples={self.text.samples!r}: a conversation with images is one sample; leave samples= out"
+            )
         if isinstance(self.text, Text) and self.text.fim is not None:
             raise ArgumentError(
                 f"text={self.text!r}: texts with images are not cut for fill-in-the-middle; leave fim= out"

@@ -30,17 +30,37 @@ def write(path, records):
 
 
 def chat_oracle(folder, sample):
-    """Ids and mask of a record by `ChatTemplate.encode`; none where that raises."""
+    """Ids and mask of a record's samples by `ChatTemplate.encode`; none where that raises."""
     template = gm.ChatTemplate.from_pretrained(folder)
 
     @cache
     def encoded(messages):
+        messages = json.loads(messages)
         try:
-            return template.encode(json.loads(messages), train_on=sample.train_on)
+            if sample.samples == "conversation":
+                return template.encode(messages, train_on=sample.train_on)
+            template.render(messages)
+            return [template.encode(part) for part in parts_of(messages, sample.samples)]
         except (gm.TemplateError, gm.ArgumentTypeError):
             return None
 
     return lambda record: encoded(json.dumps(record.get("messages")))
+
+
+def parts_of(messages, samples):
+    """The conversations of turns or rounds: a train flag takes out the turns before the own ones."""
+    if not isinstance(messages, list):
+        return
+    users = [at for at, message in enumerate(messages) if message["role"] == "user"]
+    turns = [at for at, message in enumerate(messages) if message["role"] == "assistant"]
+    if samples == "turns":
+        ranges = [(at, at + 1) for at in turns]
+    else:
+        ranges = list(zip([0, *users], [*users, len(messages)], strict=True))
+    for first, end in ranges:
+        own = [messages[at] for at in turns if first <= at < end]
+        if any(message.get("train", True) and message.get("weight", 1) for message in own):
+            yield [message | ({"train": False} if at < first else {}) for at, message in enumerate(messages[:end])]
 
 
 messages = st.lists(
@@ -62,11 +82,12 @@ packings = st.fixed_dictionaries(
         "truncation": st.sampled_from([None, None, "right", "left", "middle", "split", "drop"]),
     }
 )
+policies = st.sampled_from(["drop", "error"])
 samples = st.builds(
     gm.Chat,
-    train_on=st.sampled_from(["assistant", "last", "all", ["user"], ["tool", "assistant"]]),
-    on_untrained=st.sampled_from(["drop", "error"]),
-)
+    train_on=st.sampled_from(["assistant", "last", "final", "all", ["user"], ["tool", "assistant"]]),
+    on_untrained=policies,
+) | st.builds(gm.Chat, samples=st.sampled_from(["turns", "rounds"]), on_untrained=policies)
 others = st.fixed_dictionaries(
     {
         "fit_window": st.just(4),
@@ -101,7 +122,10 @@ def test_stream_matches_the_model(tmp_path_factory, folder, shards, packing, sam
     names = {"documents": "documents", "tokens": "tokens", "trained_tokens": "trained", "dropped_tokens": "dropped"}
     assert {name: stats[name] for name in names} == {name: model.totals[own] for name, own in names.items()}
     read = epochs * sum(map(len, shards))
-    assert stats["documents"] + stats["filtered"] + stats["quarantined"] == read
+    assert stats["records"] == read
+    if sample.samples == "conversation":
+        assert stats["documents"] + stats["filtered"] + stats["quarantined"] == read
+        assert stats["filtered_samples"] == 0
     iterator.close()
 
     # From a state in the middle, on two hosts, whose states are merged again.

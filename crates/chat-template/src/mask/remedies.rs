@@ -59,7 +59,8 @@ impl ChatTemplate {
                 });
             }
         }
-        for (on, text) in [(TrainOn::Last, "last"), (TrainOn::Template, "template")] {
+        let others = [(TrainOn::Last, "last"), (TrainOn::Template, "template")];
+        for (on, text) in others.into_iter().filter(|_| chat.messages_end == usize::MAX) {
             let other = Training { on, ..training.clone() };
             if other.on != training.on && helps(&other, None) {
                 found.push(format!("train_on={text:?}"));
