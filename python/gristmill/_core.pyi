@@ -93,7 +93,7 @@ def layout_fields(
     layout: str,
     sequence_length: int,
     max_segments: int,
-    provenance_entries: int,
+    provenance: tuple[int, bool],
     has_mask: bool = False,
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
@@ -106,7 +106,7 @@ def prompt_sources(
     mixing: Mixing, rows: int, seed: int | None, step: int, left: Sequence[int | None]
 ) -> npt.NDArray[np.int32]: ...
 def read_prompts(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
-def untrained_of(plan: ChatPlan, record: bytes) -> tuple[list[tuple[int, str]], str | None, list[int]]: ...
+def untrained_of(plan: ChatPlan, record: bytes) -> tuple[list[tuple[list[tuple[int, str]], list[int]]], str | None]: ...
 def write_quarantined(path: str, stream: str, bad: Sequence[tuple[str, int | None, int | None, str]]) -> None: ...
 
 @final

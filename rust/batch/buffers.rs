@@ -164,10 +164,12 @@ impl Drop for PooledBatch {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::batch::layouts::provenance_field;
     use crate::spec::Layout;
 
     fn schema(rows: usize, length: usize, provenance: usize) -> Arc<BatchSchema> {
-        Arc::new(BatchSchema::new(rows, Layout::Grain.fields(length, 1, false, provenance)))
+        let fields = Layout::Grain.fields(length, 1, false).into_iter();
+        Arc::new(BatchSchema::new(rows, fields.chain(provenance_field(provenance, false)).collect()))
     }
 
     #[test]

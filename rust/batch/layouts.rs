@@ -6,8 +6,17 @@ use crate::spec::Layout;
 /// A field of a layout: name, dtype, content, and the value of padding.
 type Entry = (&'static str, DType, Content, i32);
 
-/// Numbers in an entry of a row's provenance: shard, record, offset, length.
-pub const PROVENANCE_WIDTH: usize = 4;
+/// Numbers in an entry of a row's provenance: shard, record, offset, length; and the sample of the record, where records
+/// may become several.
+pub fn provenance_width(makes_several: bool) -> usize {
+    if makes_several { 5 } else { 4 }
+}
+
+/// The field of the provenance of rows with so many entries, if they have any.
+pub fn provenance_field(entries: usize, makes_several: bool) -> Option<Field> {
+    let row_shape = vec![entries, provenance_width(makes_several)];
+    (entries > 0).then(|| Field::new("provenance", DType::Int32, row_shape, Content::Provenance, 0))
+}
 
 /// The label of a token that is not trained on, as `torch.nn.CrossEntropyLoss` ignores it.
 const IGNORED_LABEL: i32 = -100;
@@ -60,15 +69,15 @@ impl Layout {
     /// The fields of rows of `length` tokens in at most `segments` segments.
     ///
     /// `has_mask` says whether samples tell which of their tokens are trained on: fields that hold nothing else are
-    /// left out without. `provenance` is the number of its entries in a row; 0 for none.
-    pub fn fields(self, length: usize, segments: usize, has_mask: bool, provenance: usize) -> Vec<Field> {
+    /// left out without.
+    pub fn fields(self, length: usize, segments: usize, has_mask: bool) -> Vec<Field> {
         let table = match self {
             Self::MaxText => MAXTEXT,
             Self::Grain => GRAIN,
             Self::Hf => HF,
             Self::Varlen => VARLEN,
         };
-        let mut fields: Vec<Field> = table
+        table
             .iter()
             .filter(|(_, _, content, _)| {
                 has_mask || !matches!(content, Content::Trained | Content::TargetMask)
@@ -81,11 +90,6 @@ impl Layout {
                 };
                 Field::new(name, dtype, row_shape, content, padding)
             })
-            .collect();
-        if provenance > 0 {
-            let row_shape = vec![provenance, PROVENANCE_WIDTH];
-            fields.push(Field::new("provenance", DType::Int32, row_shape, Content::Provenance, 0));
-        }
-        fields
+            .collect()
     }
 }

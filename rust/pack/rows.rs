@@ -15,10 +15,10 @@
 use std::ops::Range;
 
 use super::tokens::{Token, TokenSlice};
-use crate::batch::layouts::PROVENANCE_WIDTH;
 use crate::batch::ring::RowMut;
 use crate::batch::schema::{Content, Element, Field, with_element_type};
 use crate::image::Image;
+use crate::lane::cursor::RecordPosition;
 
 /// Tokens of a document on their way into a row.
 #[derive(Debug, Clone, Copy)]
@@ -41,6 +41,8 @@ pub(super) struct Segment<'a> {
     pub opens: bool,
     /// The images of the row before those of these tokens.
     pub images_before: usize,
+    /// How many numbers an entry of the provenance has.
+    pub provenance_width: usize,
     /// How many elements of the mask an image has.
     pub mask_width: usize,
 }
@@ -233,11 +235,12 @@ fn write_provenance<E: Element>(row: &mut [E], segment: &Segment, _: E) {
     if segment.entry == 0 {
         row.fill(E::from_i32(0));
     }
-    let Some(entry) = row.chunks_exact_mut(PROVENANCE_WIDTH).nth(segment.entry) else { return };
+    let Some(entry) = row.chunks_exact_mut(segment.provenance_width).nth(segment.entry) else { return };
     let TokenSlice { ids, offset, document, .. } = segment.tokens;
     // Only a shard of two billion lines goes beyond int32: such numbers saturate.
     let piece = u64::from(document.shard) + u64::from(segment.first_piece);
-    let numbers = [piece, document.position.record, offset as u64, ids.len() as u64];
+    let RecordPosition { record, sample, .. } = document.position;
+    let numbers = [piece, record, offset as u64, ids.len() as u64, sample];
     for (element, number) in entry.iter_mut().zip(numbers) {
         *element = E::from_i32(i32::try_from(number).unwrap_or(i32::MAX));
     }

@@ -8,6 +8,7 @@ use super::queue::RowCounts;
 use super::rows::{self, Segment};
 use super::tokens::{Token, TokenSlice};
 use super::trained::has_label;
+use crate::batch::layouts::provenance_width;
 use crate::batch::ring::{LaneWriter, LentPart};
 use crate::batch::schema::Content;
 use crate::error::Error;
@@ -326,6 +327,7 @@ impl StepWriter {
             position: self.filled - self.segment_start,
             opens,
             images_before: self.images.images,
+            provenance_width: provenance_width(self.stream.makes_several()),
             mask_width: self.stream.image_rows().map_or(1, ImageRows::mask_width),
         };
         rows::write(&mut self.writer.row(self.row), &segment);

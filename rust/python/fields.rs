@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 
 use super::choices::{self, LAYOUTS};
 use super::sample::ImageTextPlan;
-use crate::batch::layouts::source_fields;
+use crate::batch::layouts::{provenance_field, source_fields};
 use crate::batch::schema::{self, with_element_type};
 
 /// An array of a batch.
@@ -38,22 +38,24 @@ impl Field {
     }
 }
 
-/// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row. `has_mask`: of
+/// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row.
+/// `provenance`: its entries in a row, and whether records may become several samples. `has_mask`: of
 /// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
 /// of. `images`: with those of images.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, max_segments, provenance_entries, has_mask=false, source_arrays=false, images=None))]
+#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
     max_segments: usize,
-    provenance_entries: usize,
+    provenance: (usize, bool),
     has_mask: bool,
     source_arrays: bool,
     images: Option<ImageTextPlan>,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
-    let mut fields = layout.fields(sequence_length, max_segments, has_mask, provenance_entries);
+    let mut fields = layout.fields(sequence_length, max_segments, has_mask);
+    fields.extend(provenance_field(provenance.0, provenance.1));
     if source_arrays {
         fields.extend(source_fields());
     }

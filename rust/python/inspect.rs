@@ -131,13 +131,18 @@ impl Source for Interruptible {
     }
 }
 
-/// The messages whose reasoning the template does not write, each with the field that has it; the error about them; and
-/// the messages that end in no stop token.
-type Untrained = (Vec<(usize, String)>, Option<String>, Vec<usize>);
+/// The messages of a sample whose reasoning the template does not write, each with the field that has it, and those that end
+/// in no stop token.
+type Untrained = (Vec<(usize, String)>, Vec<usize>);
 
-/// The messages of a record's conversation, given as JSON, that are not trained on.
+/// For each sample of a record's conversation, given as JSON, the messages that are not trained on; and the error about lost
+/// reasoning.
 #[pyfunction]
-pub fn untrained_of(py: Python<'_>, plan: ChatPlan, record: Vec<u8>) -> PyResult<Untrained> {
+pub fn untrained_of(
+    py: Python<'_>,
+    plan: ChatPlan,
+    record: Vec<u8>,
+) -> PyResult<(Vec<Untrained>, Option<String>)> {
     Ok(guarded(py, || {
         let (mut paths, mut columns) = (Vec::new(), Vec::new());
         let wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
@@ -151,14 +156,12 @@ pub fn untrained_of(py: Python<'_>, plan: ChatPlan, record: Vec<u8>) -> PyResult
             projection.values(line, &mut Scratch::default(), |values| conversations.trained(values)).flatten()
         };
         let samples = rendered(OnLostReasoning::List).map_err(Error::Template)?;
-        let (mut lost, mut unstopped) = (Vec::new(), Vec::new());
-        for sample in samples {
-            lost.extend(
-                sample.lost_reasoning.into_iter().map(|LostReasoning { message, field }| (message, field)),
-            );
-            unstopped.extend(sample.unstopped);
-        }
-        Ok((lost, rendered(OnLostReasoning::Error).err(), unstopped))
+        let untrained = samples.into_iter().map(|sample| {
+            let lost = sample.lost_reasoning.into_iter();
+            let lost = lost.map(|LostReasoning { message, field }| (message, field)).collect();
+            (lost, sample.unstopped)
+        });
+        Ok((untrained.collect(), rendered(OnLostReasoning::Error).err()))
     })?)
 }
 

@@ -103,6 +103,11 @@ impl StreamSpec {
         self.sources.iter().any(|source| source.prepare.has_mask())
     }
 
+    /// Whether a record of some source may become several samples.
+    pub fn makes_several(&self) -> bool {
+        self.sources.iter().any(|source| source.prepare.makes_several())
+    }
+
     /// Whether rows of some source may be left out because they train nothing.
     pub fn leaves_out_rows(&self) -> bool {
         self.sources.iter().any(|source| source.leaves_out_rows())

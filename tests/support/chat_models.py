@@ -3,9 +3,22 @@
 import json
 from pathlib import Path
 
+import gristmill as gm
+
 CHATML = (
     "{%- for message in messages %}{{ '<|im_start|>' + message.role + '\\n' + message.content | trim }}"
     "{{ '<|im_end|>\\n' }}{%- endfor %}{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+# Writes the reasoning behind the last question; with `preserve_thinking` all.
+REASONING = (
+    "{%- set ns = namespace(last=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
+    "{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}{%- for m in messages %}"
+    "{{- '<|im_start|>' + m.role + '\\n' }}"
+    "{%- if m.reasoning_content and (preserve_thinking or loop.index0 > ns.last) %}"
+    "{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}"
+    "{{- m.content + '<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
 )
 
 
@@ -56,3 +69,21 @@ def write_vision(path: Path) -> Path:
     file.write_text(json.dumps(tokenizer))
     (path / "chat_template.jinja").write_text(VISION_CHATML)
     return path
+
+
+def turns(count, *, reasoning=True):
+    """Questions and answers that are numbered, with reasoning."""
+    messages = []
+    for number in range(1, count + 1):
+        own = {"reasoning_content": f"R{number}"} if reasoning else {}
+        messages += [
+            {"role": "user", "content": f"Q{number}"},
+            {"role": "assistant", "content": f"A{number}", **own},
+        ]
+    return messages
+
+
+def trained_texts(folder, rows):
+    """The text that each row trains on."""
+    encoder = gm.Encoder.from_pretrained(str(folder))
+    return [encoder.decode(row["tokens"][row["tokens_loss_mask"] == 1]) for row in rows]

@@ -366,7 +366,7 @@ impl ChatTemplate {
         })
     }
 
-    /// What was found of a conversation. Errors that other settings avoid name these.
+    /// A result, whose error names other settings that avoid it.
     fn explained(&self, chat: &Chat<'_>, training: &Training, trained: Result<Trained>) -> Result<Trained> {
         match trained {
             Err(error) if error.kind() == ErrorKind::Mask && self.has_tokens() => {

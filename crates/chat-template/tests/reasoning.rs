@@ -87,7 +87,7 @@ fn lost_reasoning_of_an_earlier_turn_is_an_error_that_names_what_helps() {
         "messages[1]: expected its \"reasoning_content\" in the text, found that the template does not write it: \
          set template_kwargs={\"preserve_thinking\": True}, with which it is written; \
          or train on the last turn alone (train_on=\"last\"); \
-         or give one record for each turn, which ends with it, and train_on=\"last\"; \
+         or make a sample of each round (samples=\"rounds\"); \
          or train without it (on_lost_reasoning=\"ignore\")"
     );
     let all = Training::on(TrainOn::Assistant);
@@ -117,13 +117,13 @@ fn advice_is_only_what_was_found_to_help() {
     assert!(message.contains("{\"clear_thinking\": False, \"thinking\": True}, with which"), "{message}");
     assert!(message.contains("nor that of messages[3]"), "{message}");
     assert!(!message.contains("train_on"), "the last turn loses it, too: {message}");
-    // A variable, and one record for each turn.
+    // A variable, and one sample for each turn.
     let both = LAST_ONLY
         .replace("(preserve_thinking or loop.index0 > ns.last)", "thinking and loop.index0 > ns.last");
     let message = error(&both, TURNS, TrainOn::Assistant, "{}");
     assert!(
         message.contains(
-            "it, nor that of messages[3]: set template_kwargs={\"thinking\": True}, and give one record"
+            "it, nor that of messages[3]: set template_kwargs={\"thinking\": True}, and make a sample of each turn"
         ),
         "{message}"
     );

@@ -194,9 +194,9 @@ class ChatTemplate:
           tools: as for `render`.
           add_generation_prompt: as for `render`.
           train_on: `"assistant"`: of each assistant message what the model would generate, from behind the generation
-            prompt up to and with the token that ends the turn; `"last"`: of the last one; `"all"`: everything;
-            `"template"`: the template's `generation` blocks; a list of roles; None: nothing. A message's own
-            `"train": False` or `"weight": 0` takes it out.
+            prompt up to and with the token that ends the turn; `"last"`: of the last one; `"final"`: of those behind
+            the last message of the user; `"all"`: everything; `"template"`: the template's `generation` blocks; a list
+            of roles; None: nothing. A message's own `"train": False` or `"weight": 0` takes it out.
           stop_tokens: the tokens at which the model stops, for templates that write none after a message.
           train_reasoning: whether reasoning is trained on, where it is a field of a message.
           train_tool_calls: whether tool calls are.

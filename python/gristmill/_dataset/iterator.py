@@ -76,16 +76,17 @@ class StreamIterator(grain.DatasetIterator[T]):
         """Figures of the lanes of this iterator, up to the last element.
 
         Returns:
-          `documents` whose last token was delivered, `only_stops`, those of which nothing that their messages say is
+          `records` that were read, `documents` whose last token was delivered, `filtered_samples`, those left out of
+          records of which others are delivered, `only_stops`, those of which nothing that their messages say is
           trained on but the tokens that end them, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
           `rows`, `batches` (whole steps), `padding_tokens`, `dropped_tokens`, `filtered` and `quarantined` records and
           `lost_shards`, the shards that could not be read to their end, counted since the start of the stream and
-          kept through restarts (of a window of documents, the last three count once all was delivered); and of this
-          iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready`
-          batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent
-          in each stage, by the clock on the wall, so that time in which the system runs another thread counts: `read`
-          (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and `verified`, the
-          documents whose ids were compared with the reference's (`verify=`) and found equal, those
+          kept through restarts (of a window of documents, records and the last three count once all was delivered); and
+          of this iterator: `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`,
+          `ring_ready` batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together
+          have spent in each stage, by the clock on the wall, so that time in which the system runs another thread
+          counts: `read` (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and
+          `verified`, the documents whose ids were compared with the reference's (`verify=`) and found equal, those
           prepared ahead included. A run whose `wait_seconds` grows much slower than its `elapsed_seconds` is not bound
           by its input.
 
@@ -177,7 +178,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
         Returns:
           A dict of int32 arrays, with the keys of the `layout`, see `PackedDataset`: `[rows, sequence_length]`
           with `batch_size`, where `rows` are those of the lanes of this iterator, else `[sequence_length]`. With
-          `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]`; with `source_arrays` also `source` and
+          `provenance` also `provenance`, `[rows, entries, 4]` or `[entries, 4]` (5 where records become several
+          samples); with `source_arrays` also `source` and
           `weight` (float32), `[rows]` or of no axes. The arrays of `varlen` have other shapes, too. The arrays are the
           caller's to keep and to change.
 

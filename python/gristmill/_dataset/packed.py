@@ -57,10 +57,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     With `provenance`, the array `provenance` names the source of each row's tokens: int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that are consecutive
     in the row and in their document: `shard` (an index into `pieces`), `record` (the 0-based line in it),
-    `offset` (the number of tokens of the document before these, BOS included) and `length` (their number). There is one
-    entry for each segment, in order, and with `truncation="middle"` one more for the tokens after the cut; the rest is
-    zeros. Segments for which a row has no entry left are not listed: then the lengths do not add up to its tokens. The
-    source of token `i` of a row, counted from its first token, is
+    `offset` (the number of tokens of the document before these, BOS included) and `length` (their number); where
+    records become several samples, a fifth number is that of the `sample`. There is one entry for each segment, in
+    order, and with `truncation="middle"` one more for the tokens after the cut; the rest is zeros. Segments for which a
+    row has no entry left are not listed: then the lengths do not add up to its tokens. The source of token `i` of a
+    row, counted from its first token, is
 
         shard, record, offset, length = row["provenance"].T
         entry = np.searchsorted(length.cumsum(), i, side="right")

@@ -115,7 +115,13 @@ class Spec:
         rows, running = self.rows, self.running
         segments = most_segments(rows)
         return _core.layout_fields(
-            rows.layout, rows.sequence_length, segments, running.provenance, has_mask, running.source_arrays, images
+            rows.layout,
+            rows.sequence_length,
+            segments,
+            (running.provenance, any(sample is not None and sample.makes_several for sample in samples)),
+            has_mask,
+            running.source_arrays,
+            images,
         )
 
     @property

@@ -299,7 +299,7 @@ def _source(dataset: PackedDataset, entries: Any, index: int) -> dict[str, Any] 
       entries: provenance of the row.
       index: the token, counted from the row's first.
     """
-    shard, record, offset, length = entries.T
+    shard, record, offset, length = entries.T[:4]
     listed = np.count_nonzero(length)
     entry = min(np.searchsorted(length.cumsum(), index, side="right"), listed - 1)
     if entry < 0 or (listed == len(entries) and index >= length.sum()):

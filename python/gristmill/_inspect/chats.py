@@ -64,12 +64,15 @@ def inspect(
     )
     iterator = iter(with_spec(dataset, replace(spec_of(dataset), delivers_untrained=True)))
     try:
-        by_record = itertools.groupby(_rows(iterator), key=lambda row: tuple(row["provenance"][0, :2].tolist()))
+        found: list[dict[str, Any]] = []
         lines = _Lines(dataset)
-        found = [
-            {"record": record, **_conversation(encoder, rows), **lines.untrained(shard, record)}
-            for (shard, record), rows in itertools.islice(by_record, records)
-        ]
+        for (shard, record, *number), rows in itertools.groupby(_rows(iterator), key=_sample_of):
+            if len({conversation["record"] for conversation in found} | {record}) > records:
+                break
+            own = {"sample": number[0]} if number else {}
+            found.append(
+                {"record": record, **own, **_conversation(encoder, rows), **lines.untrained(shard, record, *number)}
+            )
     finally:
         iterator.close()
     return {"kind": "chat", "path": path, "conversations": found}
@@ -83,10 +86,11 @@ def describe(found: dict[str, Any]) -> str:
         text = text_with_marks(conversation["parts"])
         tokens, trained = conversation["tokens"], conversation["trained"]
         only_stops = ", and nothing that its messages say" if conversation["only_stops"] else ""
+        of_record = f", sample {conversation['sample']}" if "sample" in conversation else ""
         notes = "".join(f"\n{note}" for note in _notes(conversation))
         blocks.append(
-            f"record {conversation['record']}: {counted(tokens, 'token')}, {trained:,} trained on, which are between "
-            f"{begin} and {end}{only_stops}{notes}\n\n{text}"
+            f"record {conversation['record']}{of_record}: {counted(tokens, 'token')}, {trained:,} trained on, which "
+            f"are between {begin} and {end}{only_stops}{notes}\n\n{text}"
         )
     return "\n\n".join(blocks + _summary(found["conversations"])) or "no records"
 
@@ -129,6 +133,12 @@ def text_with_marks(parts: Iterable[Mapping[str, Any]]) -> str:
     return "".join(f"{begin}{part['text']}{end}" if part["trained"] else part["text"] for part in parts)
 
 
+def _sample_of(row: Mapping[str, Any]) -> tuple[int, ...]:
+    """Shard and record of a row of one sample, and the sample where records may become several."""
+    shard, record, _, _, *sample = row["provenance"][0].tolist()
+    return shard, record, *sample
+
+
 def _rows(iterator: PackedDatasetIterator) -> Iterator[dict[str, Any]]:
     """The rows, and whether one ends a conversation of which only the tokens are trained on that end messages."""
     before = 0
@@ -139,14 +149,24 @@ def _rows(iterator: PackedDatasetIterator) -> Iterator[dict[str, Any]]:
 
 
 class _Lines:
-    """The records of a dataset's shards, each of which is read from its beginning."""
+    """The records of a dataset's shards, each of which is read once, from its beginning on."""
 
     def __init__(self, dataset: PackedDataset) -> None:
         self._source = spec_of(dataset).sources[0]
         self._shards: dict[int, _core.Records] = {}
+        self._last: tuple[tuple[int, int], Any] | None = None
 
-    def untrained(self, shard: int, record: int) -> dict[str, Any]:
-        """The lost reasoning of a record, the error about it, and the messages that train no stop token."""
+    def untrained(self, shard: int, record: int, sample: int = 0) -> dict[str, Any]:
+        """The lost reasoning of a sample, the error about it, and the messages that train no stop token."""
+        if self._last is None or self._last[0] != (shard, record):
+            assert isinstance(self._source.sample, ChatPlan)
+            self._last = (shard, record), _core.untrained_of(self._source.sample, self._line(shard, record))
+        samples, error = self._last[1]
+        lost, without_stop = samples[sample]
+        fields = [{"message": message, "field": field} for message, field in lost]
+        return {"lost_reasoning": fields, "lost_reasoning_error": error, "without_stop": without_stop}
+
+    def _line(self, shard: int, record: int) -> bytes:
         source = self._source
         if shard not in self._shards:
             path, size = utf8_path(source.shards.paths[shard]), source.shards.sizes[shard]
@@ -154,10 +174,7 @@ class _Lines:
             self._shards[shard] = _core.Records(path, size, source.max_document_bytes, storage=storage)
         line = self._shards[shard].record(record)
         assert line is not None
-        assert isinstance(source.sample, ChatPlan)
-        lost, error, without_stop = _core.untrained_of(source.sample, line[2])
-        fields = [{"message": message, "field": field} for message, field in lost]
-        return {"lost_reasoning": fields, "lost_reasoning_error": error, "without_stop": without_stop}
+        return line[2]
 
 
 def _conversation(encoder: Encoder, rows: Iterable[Mapping[str, Any]]) -> dict[str, Any]:

@@ -6,7 +6,7 @@ of the same source, but with one document in each row.
 
 import itertools
 import json
-from collections.abc import Iterable
+from collections.abc import Iterable, Sequence
 from dataclasses import replace
 from typing import Any
 
@@ -27,8 +27,14 @@ _ROW = 2**14
 _OF_ROWS = ("parquet", "arrow")
 _OF_TOKENS = ("tokens", "tokens_loss_mask")
 
-# The index of a piece among those of all sources, and the number of a record in it.
-Place = tuple[int, int]
+# The index of a piece among those of all sources, the number of a record in it, and that of a sample of the record.
+Place = tuple[int, int, int]
+
+
+def place_of(entry: Sequence[int]) -> Place:
+    """The sample of an entry of a row's provenance."""
+    shard, record, _, _, *sample = entry
+    return shard, record, sample[0] if sample else 0
 
 
 def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dict[Place, dict[str, Any]]:
@@ -50,19 +56,21 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
     spec = spec_of(dataset)
     specs = [(spec.alone(source), own) for source in spec.sources for own in range(len(source.pieces))]
     found = {}
-    for piece, group in itertools.groupby(sorted(set(places)), key=lambda place: place[0]):
+    by_record = itertools.groupby(sorted(set(places)), key=lambda place: place[:2])
+    for piece, records in itertools.groupby(by_record, key=lambda one: one[0][0]):
         spec, own = specs[piece]
         reader = _reader(spec, own)
-        for place in group:
-            record = reader.record(place[1])
+        for (_, number), samples in records:
+            record = reader.record(number)
             if record is None:
                 continue
             start, end, line = record
             described: dict[str, Any] = {"bytes": None if reader.format in _OF_ROWS else [start, end]}
-            if whole:
-                document = _document(spec, own, place[1], start, line, dataset.encoder)
-                described["document"] = {**document, "record": line.decode(errors="replace")}
-            found[place] = described
+            for place in samples:
+                found[place] = described
+                if whole:
+                    document = _document(spec, own, place[1:], start, line, dataset.encoder)
+                    found[place] = {**described, "document": {**document, "record": line.decode(errors="replace")}}
     return found
 
 
@@ -74,14 +82,14 @@ def _reader(spec: Spec, own: int) -> _core.Records:
     return _core.Records(utf8_path(piece.path), size, given.max_document_bytes, storage=storage, piece=part)
 
 
-def _document(spec: Spec, own: int, record: int, byte: int, line: bytes, encoder: Encoder) -> dict[str, Any]:
+def _document(spec: Spec, own: int, place: tuple[int, int], byte: int, line: bytes, encoder: Encoder) -> dict[str, Any]:
     """The text of a record: that of its field, or what its tokens say."""
     plan = spec.sources[0].sample
     if plan is None or isinstance(plan, TextPlan):
         text = _value(line, spec.sources[0].text_field)
         if text is not None:
             return {"text": text}
-    ids, trained = _tokens(spec, own, record, byte)
+    ids, trained = _tokens(spec, own, place, byte)
     text = encoder.decode(ids)
     return {"text": text} if trained is None else {"text": text, "parts": marked(encoder, ids, trained)}
 
@@ -98,18 +106,18 @@ def _value(line: bytes, path: str) -> str | None:
     return value if isinstance(value, str) else None
 
 
-def _tokens(spec: Spec, own: int, record: int, byte: int) -> tuple[Any, Any]:
-    """The ids of a record's sample, and for each whether it is trained on; None if it has no mask."""
+def _tokens(spec: Spec, own: int, place: tuple[int, int], byte: int) -> tuple[Any, Any]:
+    """The ids of a sample, and for each whether it is trained on; None if it has no mask."""
     plan = spec.sources[0].sample
     alone = _alone(spec, keeps_rows=isinstance(plan, ImageTextPlan))
     sizes = [piece.end - piece.start for piece in spec.sources[0].pieces]
     shard = _core.deal(sizes, 1, None, 0)[0].index(own)
     with PackedDatasetIterator(alone) as iterator:
         state = iterator.get_state()
-        numbers = {"shard": shard, "record": record, "byte": byte}
+        numbers = {"shard": shard, "record": place[0], "byte": byte, "sample": place[1]}
         cursor = " ".join(f"{name}={number}" for name, number in numbers.items() if number)
         iterator.set_state({**state, "lanes": {"0": cursor}})
-        own_rows = itertools.takewhile(lambda row: tuple(row["provenance"][0, :2].tolist()) == (own, record), iterator)
+        own_rows = itertools.takewhile(lambda row: place_of(row["provenance"][0].tolist()) == (own, *place), iterator)
         rows = [
             {name: array[row["tokens_segment_ids"] > 0] for name, array in row.items() if name in _OF_TOKENS}
             for row in own_rows

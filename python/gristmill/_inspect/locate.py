@@ -167,7 +167,8 @@ def describe(found: dict[str, Any]) -> str:
     if not found["segments"]:
         return f"{summary}\n\nThe row is all padding: its lane has ended."
     images = ["images"] if "images" in found["segments"][0] else []
-    rows = [["in row", "shard", "record", "bytes", "tokens", *images, "text"]]
+    samples = ["sample"] if "sample" in found["segments"][0] else []
+    rows = [["in row", "shard", "record", *samples, "bytes", "tokens", *images, "text"]]
     for part in found["segments"]:
         start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
@@ -175,21 +176,25 @@ def describe(found: dict[str, Any]) -> str:
                 f"{start}-{start + length - 1}",
                 part["shard"],
                 f"{part['record']:,}",
+                *(f"{part[name]:,}" for name in samples),
                 "{:,}-{:,}".format(*part["bytes"]) if part["bytes"] else "",
                 f"{offset:,}-{offset + length - 1:,}",
                 *(f"{part[name]:,}" for name in images),
                 json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
             ]
         )
-    right = (0, 2, 3, 4, 5) if images else (0, 2, 3, 4)
-    parts = {(part["shard"], part["record"]): part for part in found["segments"] if "document" in part}
+    right = (0, *range(2, len(rows[0]) - 1))
+    parts = {
+        (part["shard"], part["record"], part.get("sample")): part for part in found["segments"] if "document" in part
+    }
     return "\n\n".join([summary, format_columns(rows, right=right), *map(_describe_document, parts.values())])
 
 
 def _describe_document(part: Mapping[str, Any]) -> str:
     document = part["document"]
     text = text_with_marks(document["parts"]) if "parts" in document else document["text"]
-    return f"{part['shard']}: record {part['record']:,}, whole\n\n{text}"
+    sample = f", sample {part['sample']:,}" if "sample" in part else ""
+    return f"{part['shard']}: record {part['record']:,}{sample}, whole\n\n{text}"
 
 
 def _make_dataset(shards: list[str] | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
@@ -285,8 +290,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
     segments, start = [], first_token(element[mark_field(spec.fields)])
     first = start
     entries = element["provenance"].tolist()
-    records = documents.find(dataset, [(shard, record) for shard, record, _, length in entries if length], whole=full)
-    for shard, record, offset, length in entries:
+    records = documents.find(dataset, [documents.place_of(entry) for entry in entries if entry[3]], whole=full)
+    for entry in entries:
+        shard, record, offset, length, *sample = entry
         if not length:
             break
         segments.append(
@@ -295,7 +301,8 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
                 "length": length,
                 "shard": pieces[shard].name,
                 "record": record,
-                **records.get((shard, record), {"bytes": None}),
+                **({"sample": sample[0]} if sample else {}),
+                **records.get(documents.place_of(entry), {"bytes": None}),
                 "offset": offset,
                 "text": dataset.encoder.decode(
                     [token for token in tokens[start : start + length].tolist() if token not in image_tokens]

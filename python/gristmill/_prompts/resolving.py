@@ -323,6 +323,10 @@ def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
         if isinstance(sample, Chat):
             if sample.final_stop is not None:
                 raise ArgumentError(f"prompt[{name!r}]: prompts are not trained on: leave final_stop= of gm.Chat out")
+            if sample.samples != "conversation":
+                raise ArgumentError(
+                    f"prompt[{name!r}]: samples={sample.samples!r}: a record is one prompt; leave it out of gm.Chat"
+                )
             sample = replace(sample, on_lost_reasoning=Chat.on_lost_reasoning)  # on_lost_reasoning has no effect here
         made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
     if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:

@@ -57,6 +57,7 @@ class TextPlan:
     """
 
     has_mask: ClassVar[bool] = False
+    makes_several: ClassVar[bool] = False
     rate: float
     spm_rate: float
     prefix: int
@@ -101,6 +102,11 @@ class ChatPlan:
     fingerprint: str
 
     @property
+    def makes_several(self) -> bool:
+        """Whether a record may become several samples."""
+        return self.samples != "conversation"
+
+    @property
     def template(self) -> _core.ChatTemplate:
         """The core's template."""
         return core_of_template(self.chat_template)
@@ -111,6 +117,7 @@ class CompletionPlan:
     """How records become prompts with completions. The core reads it in `rust/python/sample.rs`."""
 
     has_mask: ClassVar[bool] = True
+    makes_several: ClassVar[bool] = False
     prompt_field: str
     completion_field: str
     on_untrained: str
@@ -139,6 +146,7 @@ class ImageTextPlan:
     """
 
     has_mask: ClassVar[bool] = True
+    makes_several: ClassVar[bool] = False
     text_field: str | None
     chat: ChatPlan | None
     parts: list[str]

@@ -66,7 +66,8 @@ def check_sizes(rows: Rows, provenance: int, images: ImageTextPlan | None = None
     Raises:
       ArgumentError: they cannot.
     """
-    for field in _core.layout_fields(rows.layout, rows.sequence_length, most_segments(rows), provenance, images=images):
+    segments = most_segments(rows)
+    for field in _core.layout_fields(rows.layout, rows.sequence_length, segments, (provenance, False), images=images):
         if (rows.batch_size or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
             raise ArgumentError(
                 f"batch_size={rows.batch_size}: the array {field.name!r} with rows of shape {list(field.row_shape)} "

@@ -161,7 +161,10 @@ def write(page: Page, path: Path) -> None:
 
 def _place(segment: Segment) -> str:
     place = segment.place
-    return f", {place['shard']} record {place['record']:,} from token {place['offset']:,}" if place else ""
+    if not place:
+        return ""
+    sample = f" sample {place['sample']:,}" if "sample" in place else ""
+    return f", {place['shard']} record {place['record']:,}{sample} from token {place['offset']:,}"
 
 
 def _number(segment: Segment, name: str) -> str:

@@ -157,9 +157,10 @@ def _segments(by_content: Arrays) -> list[Segment]:
 def _located(by_content: Arrays, provenance: npt.NDArray[Any], shards: Sequence[str]) -> list[Segment]:
     """The segments that the row's provenance lists."""
     start, found = int(np.argmax(_is_token(by_content))), []
-    for shard, record, offset, length in provenance.tolist():
+    for shard, record, offset, length, *sample in provenance.tolist():
         if not length:
             break
-        found.append(Segment(start, length, {"shard": shards[shard], "record": record, "offset": offset}))
+        place = {"shard": shards[shard], "record": record, "offset": offset}
+        found.append(Segment(start, length, place | ({"sample": sample[0]} if sample else {})))
         start += length
     return found

@@ -2,6 +2,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::batch::buffers::Pool;
+use crate::batch::layouts::{provenance_field, provenance_width};
 use crate::batch::ring::ring;
 use crate::batch::schema::{BatchSchema, DType, Field};
 use crate::lane::block::Document;
@@ -42,6 +43,7 @@ fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
         position: 0,
         opens: true,
         images_before: 0,
+        provenance_width: provenance_width(false),
         mask_width: 1,
     }
 }
@@ -52,7 +54,7 @@ fn token(id: u32) -> Token {
 
 /// The end of a document that began earlier, a whole one, and the start of one that continues.
 fn three_documents(layout: Layout, boundary: bool) -> Vec<Vec<i32>> {
-    written(layout.fields(6, 3, false, 0), |row| {
+    written(layout.fields(6, 3, false), |row| {
         write(row, &Segment { opens: false, ..segment(1, 0, tokens(&[11, 12])) });
         if boundary {
             write_boundary_target(row, 1, 1, token(21));
@@ -99,18 +101,18 @@ fn varlen() {
 
 #[test]
 fn varlen_without_a_continued_document() {
-    let found = written(Layout::Varlen.fields(4, 3, false, 0), |row| {
+    let found = written(Layout::Varlen.fields(4, 3, false), |row| {
         write(row, &segment(1, 0, tokens(&[1, 2, 3])));
         pad(row, &(3..4));
     });
     let expected: [&[i32]; 3] = [&[1, 2, 3, 0], &[3, 0, 0], &[-1]];
     assert_eq!(found, expected);
-    assert_eq!(written(Layout::Varlen.fields(2, 1, false, 0), clear), [vec![0, 0], vec![0], vec![-1]]);
+    assert_eq!(written(Layout::Varlen.fields(2, 1, false), clear), [vec![0, 0], vec![0], vec![-1]]);
 }
 
 #[test]
 fn varlen_masks_targets() {
-    let pool = Pool::new(Arc::new(BatchSchema::new(1, Layout::Varlen.fields(6, 2, true, 0))), 1);
+    let pool = Pool::new(Arc::new(BatchSchema::new(1, Layout::Varlen.fields(6, 2, true))), 1);
     let (_consumer, mut writers) = ring::<()>(pool.schema(), 1, vec![pool.get().unwrap()], 0, 0);
     let mut row = writers[0].row(0);
     row.fields().nth(3).unwrap().elements::<u8>().fill(7);
@@ -128,7 +130,7 @@ fn varlen_masks_targets() {
 #[test]
 fn nothing_is_trained_over_a_cut() {
     let halves = |layout: Layout| {
-        written(layout.fields(4, 1, false, 0), |row| {
+        written(layout.fields(4, 1, false), |row| {
             write(row, &segment(1, 0, tokens(&[1, 2])));
             let after = Segment { opens: false, position: 2, entry: 1, ..segment(1, 2, tokens(&[8, 9])) };
             write(row, &after);
@@ -136,6 +138,21 @@ fn nothing_is_trained_over_a_cut() {
     };
     assert_eq!(halves(Layout::MaxText)[1..5], [[1, 1, 1, 1], [0, 1, 2, 3], [2, 0, 9, 0], [1, 0, 1, 0]]);
     assert_eq!(halves(Layout::Hf)[2..], [[0, 1, 2, 3], [-100, 2, -100, 9]]);
+}
+
+fn with_provenance(fields: Vec<Field>, entries: usize, makes_several: bool) -> Vec<Field> {
+    fields.into_iter().chain(provenance_field(entries, makes_several)).collect()
+}
+
+#[test]
+fn provenance_names_the_sample_where_records_make_several() {
+    let found = written(with_provenance(Layout::Grain.fields(2, 1, false), 1, true), |row| {
+        let mut document = document(6);
+        document.position.sample = 2;
+        let tokens = TokenSlice { document: &document, ..tokens(&[1, 2]) };
+        write(row, &Segment { provenance_width: 5, ..segment(1, 0, tokens) });
+    });
+    assert_eq!(found[3], [3, 6, 0, 2, 2]);
 }
 
 #[test]
@@ -148,7 +165,7 @@ fn row_of_the_middle_of_a_document_says_where_it_is() {
     let rests = [vec![targets, ones, positions], vec![], vec![labels]];
     for (layout, rest) in LAYOUTS.into_iter().zip(rests) {
         let expected = [&first[..], &rest, std::slice::from_ref(&provenance)].concat();
-        let found = written(layout.fields(5, 1, false, 2), |row| {
+        let found = written(with_provenance(layout.fields(5, 1, false), 2, false), |row| {
             let tokens = TokenSlice { offset: 7, ..tokens(&[1, 2, 3]) };
             write(row, &Segment { next: Some(token(4)), opens: false, ..segment(1, 0, tokens) });
             pad(row, &(3..5));
@@ -166,7 +183,7 @@ fn masks_show_in_every_layout() {
         &[[11, 12, 13, 21, 22], [1, 1, 1, 1, 1], [0, 1, 2, 0, 1], [-100, 12, -100, -100, 22]],
     ];
     for (layout, expected) in LAYOUTS.into_iter().zip(expected) {
-        let found = written(layout.fields(5, 2, true, 0), |row| {
+        let found = written(layout.fields(5, 2, true), |row| {
             let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
             let next = Some(Token { id: 14, trained: false });
             write(row, &Segment { next, ..segment(1, 0, masked) });
@@ -179,7 +196,7 @@ fn masks_show_in_every_layout() {
 #[test]
 fn a_boundary_target_is_masked_too() {
     for (trained, expected) in [(true, [4, 4]), (false, [4, 0])] {
-        let found = written(Layout::MaxText.fields(2, 1, true, 0), |row| {
+        let found = written(Layout::MaxText.fields(2, 1, true), |row| {
             write(row, &segment(4, 0, tokens(&[1, 2])));
             write_boundary_target(row, 1, 4, Token { id: 3, trained });
         });
@@ -190,7 +207,7 @@ fn a_boundary_target_is_masked_too() {
 #[test]
 fn a_cleared_row_is_padding() {
     for layout in LAYOUTS {
-        let fields = layout.fields(3, 1, true, 1);
+        let fields = with_provenance(layout.fields(3, 1, true), 1, true);
         let expected: Vec<_> = fields.iter().map(|field| vec![field.padding; field.row_len()]).collect();
         assert_eq!(written(fields, clear), expected, "{layout:?}");
     }
@@ -198,7 +215,7 @@ fn a_cleared_row_is_padding() {
 
 #[test]
 fn provenance_without_room_is_left_out_and_large_numbers_saturate() {
-    let found = written(Layout::Grain.fields(4, 1, false, 2), |row| {
+    let found = written(with_provenance(Layout::Grain.fields(4, 1, false), 2, false), |row| {
         for entry in 0..3 {
             let document = document(1 << (20 * entry));
             let tokens = TokenSlice { offset: 5 + entry, document: &document, ..tokens(&[1]) };
@@ -206,7 +223,7 @@ fn provenance_without_room_is_left_out_and_large_numbers_saturate() {
         }
     });
     assert_eq!(found[3], [3, 1, 5, 1, 3, 1 << 20, 6, 1]);
-    let found = written(Layout::Grain.fields(4, 1, false, 2), |row| {
+    let found = written(with_provenance(Layout::Grain.fields(4, 1, false), 2, false), |row| {
         write(row, &segment(1, 0, TokenSlice { document: &document(1 << 40), ..tokens(&[1]) }));
     });
     assert_eq!(found[3], [3, i32::MAX, 0, 1, 0, 0, 0, 0]);

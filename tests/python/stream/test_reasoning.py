@@ -7,19 +7,9 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from chat_models import write_chatml, write_vision
+from chat_models import REASONING, trained_texts, turns, write_chatml, write_vision
 from helpers import assert_same_batches, tar_of
 
-# Writes the reasoning behind the last question; with `preserve_thinking` all.
-TEMPLATE = (
-    "{%- set ns = namespace(last=-1) %}{%- for m in messages %}{%- if m.role == 'user' %}"
-    "{%- set ns.last = loop.index0 %}{%- endif %}{%- endfor %}{%- for m in messages %}"
-    "{{- '<|im_start|>' + m.role + '\\n' }}"
-    "{%- if m.reasoning_content and (preserve_thinking or loop.index0 > ns.last) %}"
-    "{{- '<think>' + m.reasoning_content + '</think>' }}{%- endif %}"
-    "{{- m.content + '<|im_end|>\\n' }}{%- endfor %}"
-    "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
-)
 # Ends turns with the first token of the next one.
 NEXT = (
     "{%- for m in messages %}{{ '<|im_start|>' + m.role + ': ' + m.content }}{%- endfor %}"
@@ -27,21 +17,10 @@ NEXT = (
 )
 
 
-def turns(count, *, reasoning=True):
-    messages = []
-    for number in range(1, count + 1):
-        own = {"reasoning_content": f"R{number}"} if reasoning else {}
-        messages += [
-            {"role": "user", "content": f"Q{number}"},
-            {"role": "assistant", "content": f"A{number}", **own},
-        ]
-    return messages
-
-
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
     path = write_chatml(tmp_path_factory.mktemp("models") / "chatml")
-    (path / "chat_template.jinja").write_text(TEMPLATE)
+    (path / "chat_template.jinja").write_text(REASONING)
     return path
 
 
@@ -59,17 +38,11 @@ def dataset(path, folder, sample, **more):
     return gm.PackedDataset(path, tokenizer=folder, sample=sample, **given)
 
 
-def trained(folder, rows):
-    """The text that each row trains on."""
-    encoder = gm.Encoder.from_pretrained(str(folder))
-    return [encoder.decode(row["tokens"][row["tokens_loss_mask"] == 1]) for row in rows]
-
-
 def test_conversation_that_loses_reasoning_is_a_bad_record(shard, folder):
     with pytest.raises(gm.ShardError, match=r"messages\[1\]: expected its \"reasoning_content\" in the text") as raised:
         list(dataset(shard, folder, gm.Chat()))
     assert raised.value.record == 1
-    for help_of_it in ('{"preserve_thinking": True}', 'train_on="last"', "one record for each turn", '"ignore"'):
+    for help_of_it in ('{"preserve_thinking": True}', 'train_on="last"', 'samples="rounds"', '"ignore"'):
         assert help_of_it in str(raised.value)
     iterator = iter(dataset(shard, folder, gm.Chat(), on_error="quarantine", max_error_rate=1.0))
     assert [row["provenance"][0][1] for row in iterator] == [0, 3]
@@ -78,15 +51,17 @@ def test_conversation_that_loses_reasoning_is_a_bad_record(shard, folder):
 
 def test_each_advice_leads_to_what_it_says(shard, folder):
     one = "<think>R1</think>A1<|im_end|>"
-    kept = trained(folder, dataset(shard, folder, gm.Chat(template_kwargs={"preserve_thinking": True})))
+    kept = trained_texts(folder, dataset(shard, folder, gm.Chat(template_kwargs={"preserve_thinking": True})))
     assert kept[1] == one + "<think>R2</think>A2<|im_end|>"
-    last = trained(folder, dataset(shard, folder, gm.Chat(train_on="last")))
+    last = trained_texts(folder, dataset(shard, folder, gm.Chat(train_on="last")))
     assert last == [one, "<think>R2</think>A2<|im_end|>", "<think>R3</think>A3<|im_end|>", one]
-    ignored = trained(folder, dataset(shard, folder, gm.Chat(on_lost_reasoning="ignore")))
+    ignored = trained_texts(folder, dataset(shard, folder, gm.Chat(on_lost_reasoning="ignore")))
     assert ignored == [
         one, "A1<|im_end|><think>R2</think>A2<|im_end|>", "A1<|im_end|>A2<|im_end|><think>R3</think>A3<|im_end|>", one,
     ]  # fmt: skip
-    assert trained(folder, dataset(shard, folder, gm.Chat(train_reasoning=False)))[1] == "A1<|im_end|>A2<|im_end|>"
+    assert (
+        trained_texts(folder, dataset(shard, folder, gm.Chat(train_reasoning=False)))[1] == "A1<|im_end|>A2<|im_end|>"
+    )
 
 
 def test_state_restores_under_either_policy(shard, folder):
@@ -155,7 +130,7 @@ def test_conversations_with_images_lose_reasoning_too(tmp_path):
 
     with pytest.raises(gm.ShardError, match=r"expected its \"reasoning\" in the text"):
         rows()
-    assert trained(folder, rows(on_lost_reasoning="ignore")) == ["A<|im_end|>"]
+    assert trained_texts(folder, rows(on_lost_reasoning="ignore")) == ["A<|im_end|>"]
     sample = gm.ImageText("qwen3-vl", text=gm.Chat("json", on_lost_reasoning="ignore"))
     ignoring = gm.PackedDataset(shard, tokenizer=folder, sample=sample, packing="pad")
     plain = gm.PackedDataset(
@@ -174,13 +149,13 @@ def test_final_stop_is_trained_behind_the_last_turn(tmp_path, folder, caplog):
     with caplog.at_level(logging.WARNING, "gristmill"):
         half = dataset(shard, folder, gm.Chat(template=NEXT, stop_tokens=[stop]))
     assert "final_stop= of gm.Chat writes one there" in caplog.text
-    assert trained(folder, half) == [f"A1{stop}A2"]
+    assert trained_texts(folder, half) == [f"A1{stop}A2"]
     caplog.clear()
     with caplog.at_level(logging.WARNING, "gristmill"):
         both = dataset(shard, folder, gm.Chat(template=NEXT, stop_tokens=[stop], final_stop=stop))
         written = dataset(shard, folder, gm.Chat(stop_tokens=["<|im_end|>"]))
     assert not caplog.text
-    assert trained(folder, both) == [f"A1{stop}A2{stop}"]
+    assert trained_texts(folder, both) == [f"A1{stop}A2{stop}"]
     assert half.fingerprint != both.fingerprint
     [row] = both
     assert (
@@ -188,9 +163,9 @@ def test_final_stop_is_trained_behind_the_last_turn(tmp_path, folder, caplog):
         .decode(row["tokens"][row["tokens_segment_ids"] > 0])
         .endswith(f"assistant: A2{stop}")
     )
-    assert trained(folder, dataset(shard, folder, gm.Chat(final_stop=stop))) == trained(folder, written)
+    assert trained_texts(folder, dataset(shard, folder, gm.Chat(final_stop=stop))) == trained_texts(folder, written)
     protected = gm.Chat(template=NEXT, stop_tokens=[stop], final_stop=stop, special_tokens_in_content="text")
-    assert trained(folder, dataset(shard, folder, protected)) == [f"A1{stop}A2{stop}"]
+    assert trained_texts(folder, dataset(shard, folder, protected)) == [f"A1{stop}A2{stop}"]
 
 
 def test_final_stop_is_an_added_token_of_turns(shard, folder):

@@ -63,7 +63,7 @@ impl Corpus {
         totals: &Totals,
     ) -> TestCaseResult {
         let spec = &source.rows;
-        let arrays = spec.layout.fields(1, 1, false, 1).len();
+        let arrays = spec.layout.fields(1, 1, false).len() + 1;
         let rows: Vec<&[Vec<i32>]> = steps.iter().flat_map(|step| step.chunks(arrays)).collect();
         let mut lane_rows = Vec::new();
         for row in &rows {

@@ -168,7 +168,7 @@ fn between_steps(stream: &Stream) -> HashMap<u64, &Delivered> {
 /// The same stream, had nobody asked for provenance.
 fn without_provenance(whole: &Stream, case: &Case) -> Stream {
     let mut stream = whole.clone();
-    let arrays = case.layout.fields(1, 1, false, 1).len();
+    let arrays = case.layout.fields(1, 1, false).len() + 1;
     for row in stream.lanes.values_mut().flatten().flat_map(|rows| rows.chunks_mut(arrays)) {
         row[arrays - 1].clear();
     }
@@ -176,7 +176,7 @@ fn without_provenance(whole: &Stream, case: &Case) -> Stream {
 }
 
 fn padding(case: &Case, spec: &RowSpec) -> Vec<Vec<i32>> {
-    let fields = case.layout.fields(case.length, spec.most_segments(), false, 0);
+    let fields = case.layout.fields(case.length, spec.most_segments(), false);
     let value = |field: &Field| match field.name.as_str() {
         "labels" => -100,
         "next_token" => -1,

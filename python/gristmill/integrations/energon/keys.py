@@ -23,7 +23,7 @@ class SampleKeys:
     def of(self, provenance: "npt.NDArray[Any]") -> list[str]:
         """The keys of the samples of rows, in order: `shard.tar/key`, or without an index `shard.tar/#record`."""
         entries = provenance.reshape(-1, provenance.shape[-1])
-        return [self._key(int(shard), int(record)) for shard, record, _, length in entries if length]
+        return [self._key(int(shard), int(record)) for shard, record, _, length, *_ in entries if length]
 
     def _key(self, shard: int, record: int) -> str:
         piece = self._pieces[shard]
