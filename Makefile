@@ -196,7 +196,7 @@ fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states a
 	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::jsonl::json
 	$(BIN)/python tests/rust/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
-	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked --lib same_rule_as_python
+	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked -p gristmill-json same_rule_as_python
 	$(call say,Filters)
 	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::keep
 	GRISTMILL_CASES=$(CASES) $(BIN)/python -m pytest -s tests/python/unit/test_filters.py -k random

@@ -20,27 +20,28 @@ pub mod keep;
 mod marks;
 mod options;
 mod parquet;
-mod path;
 mod projection;
 mod reader;
 mod sidecar;
 mod sniff;
 mod tar;
 mod to_json;
+mod values;
 
 use std::sync::Arc;
 
 use crate::error::{Error, ShardError};
 
 pub use exact::Exact;
-pub use jsonl::{Content, Items, Line, Member, Value, Values, for_each_key};
+pub use gristmill_json::{Content, Items, Line, Member, Path, Step, View};
+pub use jsonl::for_each_key;
 pub use marks::Plain;
 pub use options::ReadOptions;
-pub use path::{Path, Step};
 pub use projection::{IMAGES_KEY, ImageParts, KindOf, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
 pub use tar::key_at;
+pub use values::Values;
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]

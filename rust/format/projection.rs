@@ -2,7 +2,9 @@
 
 use std::sync::Arc;
 
-use super::{Line, Path, Position, RawKind, RawRecord, Step, Value, Values, jsonl, located};
+use gristmill_json::{Offsets, Selector};
+
+use super::{Line, Path, Position, RawKind, RawRecord, Step, Values, jsonl, located, values};
 use crate::error::ShardError;
 
 /// The columns that are wanted of each record: its text or all columns, and the values of some paths.
@@ -11,7 +13,7 @@ pub struct Projection {
     columns: Columns,
     paths: Vec<Path>,
     /// The paths in JSON.
-    selector: jsonl::Selector,
+    selector: Selector,
     images: Option<ImageParts>,
     is_exact: bool,
 }
@@ -74,7 +76,7 @@ pub(super) enum Columns {
 
 /// Memory that is reused for each record.
 #[derive(Debug, Default)]
-pub struct Scratch(jsonl::Offsets);
+pub struct Scratch(Offsets);
 
 impl Projection {
     /// The string under the key or in the column `column`.
@@ -94,19 +96,13 @@ impl Projection {
     }
 
     fn new(columns: Columns) -> Self {
-        Self {
-            columns,
-            paths: Vec::new(),
-            selector: jsonl::Selector::default(),
-            images: None,
-            is_exact: false,
-        }
+        Self { columns, paths: Vec::new(), selector: Selector::default(), images: None, is_exact: false }
     }
 
     /// Also the values of some paths, each of which leads to one value.
     #[must_use]
     pub fn with_paths(self, paths: Vec<Path>) -> Self {
-        Self { selector: jsonl::Selector::new(&paths), paths, ..self }
+        Self { selector: Selector::new(&paths), paths, ..self }
     }
 
     /// Also the images of groups in tars, listed under [`IMAGES_KEY`]. Shards of other formats are errors, and so are
@@ -197,7 +193,7 @@ impl Projection {
     fn check(&self, record: RawRecord<'_>, text: &str) -> Result<(), String> {
         let column = self.text_column();
         let is_typed =
-            || Ok::<_, String>(jsonl::value(record.bytes)?.inside(column).is_some_and(Value::is_typed));
+            || Ok::<_, String>(jsonl::value(record.bytes)?.inside(column).is_some_and(values::is_typed));
         if record.kind == RawKind::Row && text.contains(char::REPLACEMENT_CHARACTER) && is_typed()? {
             return Err(format!("expected UTF-8 in the column {column:?}, found bytes that are not"));
         }
@@ -218,8 +214,7 @@ impl Projection {
         let extracted = match record.kind {
             // Values of sidecars only.
             RawKind::Text => {
-                self.selector.reset(&mut scratch.0);
-                if is_kept(&Values::of(Line { line: "", offsets: &scratch.0 })) {
+                if is_kept(&Values::of(self.select_nothing(scratch))) {
                     extract_text(record.bytes, self.text_column(), text).map(|_| true)
                 } else {
                     Ok(false)
@@ -227,7 +222,9 @@ impl Projection {
             }
             RawKind::Filtered => Ok(false),
             RawKind::Line | RawKind::Row => {
-                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
+                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, |line| {
+                    is_kept(&Values::of(line))
+                })
             }
         };
         let checked = extracted.and_then(|is_kept| self.check(record, &text[before..]).map(|()| is_kept));
@@ -247,8 +244,8 @@ impl Projection {
     ) -> Result<T, String> {
         let mut taken = None;
         let is_row = record.kind == RawKind::Row;
-        let take = |values: &Values<'_>| {
-            taken = Some(take(&values.with_marks(is_row)));
+        let take = |line: Line<'_>| {
+            taken = Some(take(&Values::of(line).with_marks(is_row)));
             false
         };
         jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;

@@ -4,12 +4,13 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::arrow::ArrowReader;
-use super::jsonl::{self, JsonlReader, Member};
+use super::jsonl::{self, JsonlReader};
 use super::parquet::ParquetReader;
 use super::sniff::sniff;
 use super::tar::TarReader;
 use super::{
-    AfterError, Exact, Format, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, located,
+    AfterError, Exact, Format, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch,
+    located,
 };
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};

@@ -7,7 +7,7 @@ use gristmill_chat_template::{
 use super::field::Field;
 use super::instruction::Columns;
 use super::{Sample, Samples, share_gpt};
-use crate::format::{Content, Plain, Step, Value, Values};
+use crate::format::{Content, Plain, Step, Values, View};
 
 /// How records become rendered conversations.
 #[derive(Debug, Clone)]
@@ -192,6 +192,6 @@ impl Tools {
     }
 }
 
-fn kind(value: Option<Value<'_>>) -> &'static str {
+fn kind(value: Option<View<'_>>) -> &'static str {
     value.map_or("no such key", |value| value.content().name())
 }

@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::format::{Path, Step, Value, Values};
+use crate::format::{Path, Step, Values, View};
 
 /// A key whose value is wanted of each record: that of the key itself, or for one with dots, of a key inside of an
 /// object. `a.b` is the key `a.b`, or else `b` of the object under `a`.
@@ -46,7 +46,7 @@ impl Field {
     }
 
     /// The value of a record.
-    pub fn of<'a>(&self, values: &Values<'a>) -> Option<Value<'a>> {
+    pub fn of<'a>(&self, values: &Values<'a>) -> Option<View<'a>> {
         self.paths.iter().find_map(|path| values.get(*path))
     }
 

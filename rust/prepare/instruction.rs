@@ -8,7 +8,7 @@
 use std::borrow::Cow;
 
 use super::field::Field;
-use crate::format::{Content, Plain, Value, Values};
+use crate::format::{Content, Plain, Values, View};
 
 /// The keys of the parts.
 #[derive(Debug, Clone)]
@@ -53,7 +53,7 @@ impl Columns {
 
 /// The string under a key.
 fn required<'a>(field: &Field, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
-    match field.of(values).map(Value::content) {
+    match field.of(values).map(View::content) {
         Some(Content::Text(text)) => Ok(text),
         found => Err(expected(field, found.as_ref())),
     }
@@ -62,7 +62,7 @@ fn required<'a>(field: &Field, values: &Values<'a>) -> Result<Cow<'a, str>, Stri
 /// The string under a key, unless it is missing, null or empty.
 fn optional<'a>(field: Option<&Field>, values: &Values<'a>) -> Result<Option<Cow<'a, str>>, String> {
     let Some(field) = field else { return Ok(None) };
-    match field.of(values).map(Value::content) {
+    match field.of(values).map(View::content) {
         None | Some(Content::Null) => Ok(None),
         Some(Content::Text(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
         found => Err(expected(field, found.as_ref())),

@@ -131,7 +131,7 @@ fn check_ids(
     shard: &str,
     number: u64,
 ) -> Result<(), (String, String)> {
-    let id = |path| values.get(path).and_then(crate::format::Value::id);
+    let id = |path| values.get(path).and_then(crate::format::View::id);
     match (id(matching.record), id(matching.sidecar)) {
         (Some(own), Some(other)) if own == other => Ok(()),
         (Some(own), Some(other)) => Err((format!("the id {own:?}"), format!("{other:?}"))),

@@ -5,12 +5,13 @@ use std::sync::Arc;
 
 use aho_corasick::AhoCorasick;
 use bumpalo::Bump;
+use gristmill_json::Value;
 
 use crate::ast::NameId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eval::{Eval, Setting};
 use crate::heap::{Heap, Limits};
-use crate::input::{Data, NoneFields, Reader, Value, input_error};
+use crate::input::{Data, NoneFields, Reader, input_error};
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;

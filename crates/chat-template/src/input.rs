@@ -1,11 +1,10 @@
 //! Conversations as they come: JSON bytes, or values in memory. Both become the evaluator's values, each with its
 //! origin; strings are borrowed, not copied.
 
-mod json;
-
 use std::borrow::Cow;
 
 use bumpalo::collections::Vec as BumpVec;
+use gristmill_json::{Begin, MAX_DEPTH, Read, ReadError, Text, Tree, Value};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::Heap;
@@ -13,35 +12,6 @@ use crate::number::MAX_DIGITS;
 use crate::origin::{Key, Node, Origins, Root};
 use crate::text::{Origin, Str};
 use crate::value::{Big, Dict, Val};
-
-/// A value as JSON has it, in memory.
-///
-/// ```
-/// use gristmill_chat_template::Value;
-/// let message = Value::Object(vec![
-///     ("role".into(), Value::Str("user".into())),
-///     ("content".into(), Value::Str("Hello".into())),
-/// ]);
-/// ```
-#[derive(Debug, Clone, PartialEq)]
-pub enum Value<'v> {
-    /// Python's None.
-    Null,
-    /// True or False.
-    Bool(bool),
-    /// An integer.
-    Int(i64),
-    /// An integer beyond i64: its decimal digits, with a `-` if it is negative.
-    BigInt(Cow<'v, str>),
-    /// A float; infinities and NaN are allowed.
-    Float(f64),
-    /// A string.
-    Str(Cow<'v, str>),
-    /// A list.
-    List(Vec<Value<'v>>),
-    /// A dict. The last one of two entries with one key counts, at the place of the first.
-    Object(Vec<(Cow<'v, str>, Value<'v>)>),
-}
 
 /// An input: JSON text, or a value in memory.
 #[derive(Debug, Clone, Copy)]
@@ -63,8 +33,6 @@ pub enum NoneFields {
     Keep,
 }
 
-/// How deep an input may nest.
-const MAX_DEPTH: u32 = 200;
 /// Up to how many entries of a dict are compared one by one to find a key that is there twice.
 const SMALL_DICT: usize = 24;
 
@@ -101,8 +69,8 @@ impl<'a, 'r> Reader<'a, 'r> {
         let key = self.origins.name(name);
         let place = Place { root, message: 0, parent: 0, level: 0, part: 0 };
         let value = match data {
-            Data::Json(bytes) => json::read(self, bytes, place, key),
-            Data::Value(value) => self.value(value, place, key),
+            Data::Json(bytes) => self.json(bytes, place, key),
+            Data::Value(value) => self.value(&mut Tree(value), place, key),
         };
         value.map_err(|error| Error::new(error.kind(), format!("{name}: {}", error.message())))
     }
@@ -142,45 +110,64 @@ impl<'a, 'r> Reader<'a, 'r> {
     fn deeper(&mut self) -> Result<()> {
         self.depth += 1;
         if self.depth > MAX_DEPTH {
-            return Err(Error::new(ErrorKind::Limit, format!("nested deeper than {MAX_DEPTH} levels")));
+            return Err(Error::new(ErrorKind::Limit, ReadError::too_deep().to_string()));
         }
         Ok(())
     }
 
-    fn value(&mut self, value: &'a Value<'a>, place: Place, key: Key) -> Result<Val<'a>> {
+    fn json(&mut self, bytes: &'a [u8], place: Place, key: Key) -> Result<Val<'a>> {
+        let text = std::str::from_utf8(bytes)
+            .map_err(|error| input_error(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
+        let mut text = Text::new(text);
+        let value = self.value(&mut text, place, key)?;
+        text.end()?;
+        Ok(value)
+    }
+
+    fn value(&mut self, reader: &mut impl Read<'a>, place: Place, key: Key) -> Result<Val<'a>> {
+        let begin = reader.begin()?;
         let node = self.node(place, key);
         let origin = Origin(node);
-        Ok(match value {
-            Value::Null => Val::None(origin),
-            Value::Bool(value) => Val::Bool(*value, origin),
-            Value::Int(value) => Val::Int(*value, origin),
-            Value::BigInt(digits) => self.integer(digits, origin)?,
-            Value::Float(value) => Val::Float(*value, origin),
-            Value::Str(text) => self.heap.str(Str::new(text, origin))?,
-            Value::List(items) => {
+        Ok(match begin {
+            Begin::Null => Val::None(origin),
+            Begin::Bool(value) => Val::Bool(value, origin),
+            Begin::Int(value) => Val::Int(value, origin),
+            Begin::BigInt(digits) => self.integer(self.text(digits)?, origin)?,
+            Begin::Float(value) => Val::Float(value, origin),
+            Begin::Str(text) => self.heap.str(Str::new(self.text(text)?, origin))?,
+            Begin::List(mut list) => {
                 self.deeper()?;
                 let begin = self.items.len();
-                for (at, item) in items.iter().enumerate() {
-                    let item =
-                        self.value(item, self.inside(place, node, at as u32), Key::Index(at as u32))?;
+                let mut index = 0;
+                while reader.next_item(&mut list)? {
+                    let item = self.value(reader, self.inside(place, node, index), Key::Index(index))?;
                     self.items.push(item);
+                    index += 1;
                 }
                 self.depth -= 1;
                 self.list(begin, origin)?
             }
-            Value::Object(entries) => {
+            Begin::Object(mut object) => {
                 self.deeper()?;
                 let begin = self.entries.len();
                 let inside = self.inside(place, node, 0);
-                for (name, value) in entries {
+                while let Some(name) = reader.next_key(&mut object)? {
+                    let name = self.text(name)?;
                     let key = self.origins.name(name);
-                    let value = self.value(value, inside, key)?;
+                    let value = self.value(reader, inside, key)?;
                     self.entries.push((self.heap.str(Str::new(name, origin))?, value));
                 }
                 self.depth -= 1;
                 self.dict(begin, origin, is_message(place))?
             }
         })
+    }
+
+    fn text(&self, text: Cow<'a, str>) -> Result<&'a str> {
+        match text {
+            Cow::Borrowed(text) => Ok(text),
+            Cow::Owned(text) => self.heap.text(&text),
+        }
     }
 
     /// An integer in decimal digits.
@@ -285,6 +272,13 @@ impl<'a, 'r> Reader<'a, 'r> {
             None => self.entries.insert(begin, (key("thinking")?, reasoning)),
         }
         Ok(())
+    }
+}
+
+impl From<ReadError> for Error {
+    #[cold]
+    fn from(error: ReadError) -> Self {
+        input_error(error.to_string())
     }
 }
 

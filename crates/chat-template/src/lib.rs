@@ -34,8 +34,9 @@ mod value;
 
 pub use chat::{Chat, ChatTemplate};
 pub use error::{Error, ErrorKind, Result};
+pub use gristmill_json::Value;
 pub use heap::Limits;
-pub use input::{Data, NoneFields, Value};
+pub use input::{Data, NoneFields};
 pub use mask::{SampleUnit, TrainOn, Trained, TrainedSpan, Training};
 pub use reasoning::{LostReasoning, OnLostReasoning};
 pub use rendering::{Rendering, Source, Span};

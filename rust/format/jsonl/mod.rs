@@ -1,14 +1,14 @@
 //! JSONL: one JSON object a line.
 
-mod json;
 mod lines;
+
+use gristmill_json as json;
+use gristmill_json::{Line, Member, Offsets, Selector, View};
 
 use super::reader::{Found, Unreadable};
 use super::sniff::not_lines;
 use super::{AfterError, Position, RawKind, RawRecord};
 use crate::codec::{Decoder, PieceStart};
-pub use json::{Content, Items, Line, Member, Value, Values};
-pub(super) use json::{Offsets, Selector};
 use lines::{Line as LineRead, Lines};
 
 const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
@@ -104,7 +104,7 @@ pub(super) fn extract_if(
     text: &mut String,
     selector: &Selector,
     offsets: &mut Offsets,
-    is_kept: impl FnOnce(&Values<'_>) -> bool,
+    is_kept: impl FnOnce(Line<'_>) -> bool,
 ) -> Result<bool, String> {
     let line = without_mark(record.bytes, record.position);
     json::extract_if(line, key, text, selector, offsets, is_kept)
@@ -134,7 +134,7 @@ pub fn for_each_key<'a>(line: &'a [u8], each: impl FnMut(&'a str)) {
 }
 
 /// The value of a JSON text, which may begin with a byte order mark. The error is a message about it.
-pub(super) fn value(text: &[u8]) -> Result<Value<'_>, String> {
+pub(super) fn value(text: &[u8]) -> Result<View<'_>, String> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);
     json::value(text).map_err(|fault| fault.describe(text, 0, ""))
 }

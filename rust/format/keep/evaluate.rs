@@ -2,7 +2,7 @@
 
 use super::operand::Operand;
 use super::{Extreme, Instruction, Reduction};
-use crate::format::{Step, Value, Values};
+use crate::format::{Step, Values, View};
 
 /// A run of a program over the values of one record. A program that was not compiled well takes nothing for operands
 /// that are not there.
@@ -24,7 +24,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Runs instructions; in an aggregate, for one item.
-    fn run(&mut self, program: &'a [Instruction], item: Option<Value<'a>>) {
+    fn run(&mut self, program: &'a [Instruction], item: Option<View<'a>>) {
         let mut next = 0;
         while let Some(instruction) = program.get(next) {
             next += 1;
@@ -67,7 +67,7 @@ impl<'a> Evaluation<'a> {
                 }
                 Instruction::IsNothing { negated } => Operand::Boolean(self.pop().is_nothing() != *negated),
                 Instruction::Unlisted(path, ids) => {
-                    let id = self.values.get(*path).and_then(Value::id);
+                    let id = self.values.get(*path).and_then(View::id);
                     Operand::Boolean(!id.is_some_and(|id| ids.contains(&id)))
                 }
                 Instruction::Not => Operand::Boolean(!self.pop().is_true()),
@@ -139,7 +139,7 @@ impl<'a> Evaluation<'a> {
         &mut self,
         array: usize,
         items: &'a [Step],
-        each: &mut dyn FnMut(&mut Self, Value<'a>),
+        each: &mut dyn FnMut(&mut Self, View<'a>),
     ) -> bool {
         let Some(value) = self.values.get(array) else { return false };
         if !value.is_array() {
@@ -150,7 +150,7 @@ impl<'a> Evaluation<'a> {
     }
 
     /// Calls `each` with all values that the steps lead to.
-    fn walk(&mut self, value: Value<'a>, steps: &'a [Step], each: &mut dyn FnMut(&mut Self, Value<'a>)) {
+    fn walk(&mut self, value: View<'a>, steps: &'a [Step], each: &mut dyn FnMut(&mut Self, View<'a>)) {
         match steps {
             [] => each(self, value),
             [Step::All, rest @ ..] => value.items().for_each(|item| self.walk(item, rest, each)),

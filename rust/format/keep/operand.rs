@@ -6,7 +6,7 @@ use std::cmp::Ordering;
 use memchr::memmem;
 
 use super::{Arithmetic, Comparison, Constants, Extreme};
-use crate::format::{Content, Value};
+use crate::format::{Content, View};
 
 /// A value on the stack.
 #[derive(Debug, Clone)]
@@ -20,13 +20,13 @@ pub enum Operand<'a> {
     /// A text.
     Text(Cow<'a, str>),
     /// An array.
-    Array(Value<'a>),
+    Array(View<'a>),
     /// An object.
-    Object(Value<'a>),
+    Object(View<'a>),
 }
 
-impl<'a> From<Option<Value<'a>>> for Operand<'a> {
-    fn from(value: Option<Value<'a>>) -> Self {
+impl<'a> From<Option<View<'a>>> for Operand<'a> {
+    fn from(value: Option<View<'a>>) -> Self {
         let Some(value) = value else { return Self::Nothing };
         match value.content() {
             Content::Null => Self::Nothing,

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::{Member as Shown, ReadOptions, Step, jsonl, to_json};
+use super::super::{Member as Shown, ReadOptions, Step, View, jsonl, to_json};
 use super::archive::{Archive, Damage, Member};
 use super::images::{self, Image};
 use crate::format::projection::{Columns, IMAGES_KEY, ImageParts};
@@ -419,7 +419,7 @@ impl Group {
         })
     }
 
-    fn json(&self, item: &Item, range: &Range<usize>) -> Result<jsonl::Value<'_>, String> {
+    fn json(&self, item: &Item, range: &Range<usize>) -> Result<View<'_>, String> {
         jsonl::value(&self.data[range.clone()])
             .map_err(|reason| format!("expected JSON in the member {:?}: {reason}", item.extension))
     }

@@ -2,7 +2,8 @@
 
 use super::fault::Fault;
 use super::sink::Sink;
-use super::{Scanner, Value, for_each_member};
+use super::{Scanner, for_each_member};
+use crate::view::View;
 
 /// A key of a record, and the kind of its value.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -16,7 +17,7 @@ pub struct Member {
 }
 
 /// The members of the object that `line` holds, in order. The whole line is validated.
-pub(in crate::format) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
+pub fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
     let mut members = Vec::new();
     for_each_member(line, |scanner| {
         let mut key = Key { line, text: String::new(), is_text: true };
@@ -29,14 +30,14 @@ pub(in crate::format) fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
     Ok(members)
 }
 
-impl Value<'_> {
+impl View<'_> {
     /// Its kind, for people.
-    pub(in crate::format) fn kind(self) -> &'static str {
+    pub fn kind(self) -> &'static str {
         Scanner { line: self.line, at: self.at }.kind().map_or("", |(kind, _)| kind)
     }
 
     /// The members of an object; none of any other value.
-    pub(in crate::format) fn members(self) -> Vec<Member> {
+    pub fn members(self) -> Vec<Member> {
         members(self.json().as_bytes()).unwrap_or_default()
     }
 }

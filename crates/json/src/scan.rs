@@ -12,17 +12,16 @@ mod sink;
 mod stop;
 #[cfg(test)]
 mod tests;
-mod value;
 
-pub(super) use fault::Fault;
+use crate::view::{Line, View};
+pub use fault::Fault;
 use fault::Kind;
-pub use members::Member;
-pub(super) use members::members;
+pub use members::{Member, members};
 use nesting::{Container, Nesting};
-pub(in crate::format) use select::{Offsets, Selector};
-use sink::{Append, Match, Sink, Skip};
-use stop::find_stop;
-pub use value::{Content, Items, Line, Value, Values};
+pub use select::{Offsets, Selector};
+pub(crate) use sink::{Append, Skip};
+use sink::{Match, Sink};
+pub(crate) use stop::find_stop;
 
 /// The character of an escape by the one after its backslash; 0 if it is not a simple escape. A table, because a branch for each
 /// kind of escape is mispredicted too often: that cost 8 % on English text.
@@ -43,7 +42,7 @@ const AFTER_OBJECT: &str = "the end of the line after the object";
 
 /// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
 /// On error `text` is as it was.
-pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize, Fault> {
+pub fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize, Fault> {
     let start = text.len();
     let result = extract_last(line, key, text);
     if result.is_err() {
@@ -54,19 +53,22 @@ pub(super) fn extract(line: &[u8], key: &str, text: &mut String) -> Result<usize
 
 /// Like [`extract`] of a record that `is_kept`, which gets the values that the selector finds in the same pass over the
 /// line; nothing is extracted of others, and they need no text. Returns whether it is kept.
-pub(super) fn extract_if(
+pub fn extract_if(
     line: &[u8],
     key: &str,
     text: &mut String,
     selector: &Selector,
     offsets: &mut Offsets,
-    is_kept: impl FnOnce(&Values<'_>) -> bool,
+    is_kept: impl FnOnce(Line<'_>) -> bool,
 ) -> Result<bool, Fault> {
     let start = text.len();
     let selected = select_and_extract(line, key, text, selector, offsets);
-    let found = selected.and_then(|(line, extracted)| {
-        if is_kept(&Values::of(Line { line, offsets })) { extracted.map(|()| true) } else { Ok(false) }
-    });
+    let found =
+        selected.and_then(
+            |(line, extracted)| {
+                if is_kept(Line { line, offsets }) { extracted.map(|()| true) } else { Ok(false) }
+            },
+        );
     if found != Ok(true) {
         text.truncate(start);
     }
@@ -74,11 +76,7 @@ pub(super) fn extract_if(
 }
 
 /// Finds the values of the selector's paths in a line that must hold an object, and returns it.
-pub(super) fn select<'a>(
-    line: &'a [u8],
-    selector: &Selector,
-    offsets: &mut Offsets,
-) -> Result<&'a str, Fault> {
+pub fn select<'a>(line: &'a [u8], selector: &Selector, offsets: &mut Offsets) -> Result<&'a str, Fault> {
     let line = simdutf8::basic::from_utf8(line).map_err(|_| Fault::utf8(line))?;
     let mut scanner = Scanner { line, at: 0 };
     scanner.space();
@@ -91,14 +89,14 @@ pub(super) fn select<'a>(
 }
 
 /// Validates a text that holds one value of any kind, and returns that.
-pub(super) fn value(text: &[u8]) -> Result<Value<'_>, Fault> {
+pub fn value(text: &[u8]) -> Result<View<'_>, Fault> {
     let line = simdutf8::basic::from_utf8(text).map_err(|_| Fault::utf8(text))?;
     let mut scanner = Scanner { line, at: 0 };
     scanner.space();
     let at = scanner.at;
     scanner.value()?;
     scanner.end_of_line("the end after the value")?;
-    Ok(Value { line, at })
+    Ok(View { line, at })
 }
 
 /// The inner result says whether there is a text, the outer whether the line is valid.
@@ -136,7 +134,7 @@ fn select_and_extract<'a>(
 }
 
 /// Calls `each` with the keys of the object that a valid `line` holds, as written there.
-pub(super) fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
+pub fn for_each_key<'a>(line: &'a [u8], mut each: impl FnMut(&'a str)) {
     let valid = for_each_member(line, |scanner| {
         each(scanner.key(&mut Skip)?);
         scanner.value()
@@ -206,28 +204,28 @@ fn for_each_member<'a>(
 }
 
 /// A position in a line. Each method starts at its token and stops after it.
-struct Scanner<'a> {
-    line: &'a str,
-    at: usize,
+pub(crate) struct Scanner<'a> {
+    pub(crate) line: &'a str,
+    pub(crate) at: usize,
 }
 
 impl<'a> Scanner<'a> {
-    fn peek(&self) -> Option<u8> {
+    pub(crate) fn peek(&self) -> Option<u8> {
         self.line.as_bytes().get(self.at).copied()
     }
 
-    fn expected(&self, what: &'static str) -> Fault {
+    pub(crate) fn expected(&self, what: &'static str) -> Fault {
         Fault { at: self.at, kind: Kind::Expected(what) }
     }
 
-    fn space(&mut self) {
+    pub(crate) fn space(&mut self) {
         while let Some(b' ' | b'\t' | b'\n' | b'\r') = self.peek() {
             self.at += 1;
         }
     }
 
     /// Opens an object; returns whether a member follows.
-    fn open_object(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn open_object(&mut self) -> Result<bool, Fault> {
         self.space();
         if self.peek() != Some(b'{') {
             return Err(self.expected("a JSON object ('{')"));
@@ -242,7 +240,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Opens an array; returns whether an item follows.
-    fn open_array(&mut self) -> bool {
+    pub(crate) fn open_array(&mut self) -> bool {
         self.at += 1;
         self.space();
         let is_empty = self.peek() == Some(b']');
@@ -251,12 +249,12 @@ impl<'a> Scanner<'a> {
     }
 
     /// Reads to the next member of an object or past its end; returns whether there is a next one.
-    fn next_member(&mut self) -> Result<bool, Fault> {
+    pub(crate) fn next_member(&mut self) -> Result<bool, Fault> {
         self.next_item(b'}', "',' or '}' after a member")
     }
 
     /// Reads to the next item of a container that `close` closes, or past its end; returns whether there is a next one.
-    fn next_item(&mut self, close: u8, expected: &'static str) -> Result<bool, Fault> {
+    pub(crate) fn next_item(&mut self, close: u8, expected: &'static str) -> Result<bool, Fault> {
         self.space();
         match self.peek() {
             Some(b',') => {
@@ -272,7 +270,7 @@ impl<'a> Scanner<'a> {
         }
     }
 
-    fn end_of_line(&mut self, expected: &'static str) -> Result<(), Fault> {
+    pub(crate) fn end_of_line(&mut self, expected: &'static str) -> Result<(), Fault> {
         self.space();
         if self.at < self.line.len() {
             return Err(self.expected(expected));
@@ -281,25 +279,31 @@ impl<'a> Scanner<'a> {
     }
 
     /// A key and its colon. Returns the key as written.
-    fn key(&mut self, sink: &mut impl Sink) -> Result<&'a str, Fault> {
+    pub(crate) fn key(&mut self, sink: &mut impl Sink) -> Result<&'a str, Fault> {
         if self.peek() != Some(b'"') {
             return Err(self.expected("a key ('\"')"));
         }
         let from = self.at + 1;
         self.string(sink)?;
         let key = &self.line[from..self.at - 1];
+        self.colon()?;
+        Ok(key)
+    }
+
+    /// The colon behind a key, and the space around it.
+    pub(crate) fn colon(&mut self) -> Result<(), Fault> {
         self.space();
         if self.peek() != Some(b':') {
             return Err(self.expected("':' after a key"));
         }
         self.at += 1;
         self.space();
-        Ok(key)
+        Ok(())
     }
 
     /// The value under the wanted key. The inner result says whether it is text, the outer whether the line is valid: a
     /// later value under the same key may still be text.
-    fn text(&mut self, text: &mut String) -> Result<Result<(), Fault>, Fault> {
+    pub(crate) fn text(&mut self, text: &mut String) -> Result<Result<(), Fault>, Fault> {
         let at = self.at;
         if self.peek() != Some(b'"') {
             self.value()?;
@@ -314,7 +318,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// Any value, with everything in it.
-    fn value(&mut self) -> Result<(), Fault> {
+    pub(crate) fn value(&mut self) -> Result<(), Fault> {
         let mut nesting = Nesting::default();
         loop {
             match self.peek() {
@@ -363,7 +367,7 @@ impl<'a> Scanner<'a> {
         Ok(false)
     }
 
-    fn word(&mut self, word: &'static str) -> Result<(), Fault> {
+    pub(crate) fn word(&mut self, word: &'static str) -> Result<(), Fault> {
         if !self.line.as_bytes()[self.at..].starts_with(word.as_bytes()) {
             return Err(self.expected("a value"));
         }
@@ -371,7 +375,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn number(&mut self) -> Result<(), Fault> {
+    pub(crate) fn number(&mut self) -> Result<(), Fault> {
         if self.peek() == Some(b'-') {
             self.at += 1;
         }
@@ -394,7 +398,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn digits(&mut self) -> Result<(), Fault> {
+    pub(crate) fn digits(&mut self) -> Result<(), Fault> {
         if !self.peek().is_some_and(|byte| byte.is_ascii_digit()) {
             return Err(self.expected("a digit"));
         }
@@ -405,7 +409,7 @@ impl<'a> Scanner<'a> {
     }
 
     /// A string, whose content goes to `sink`.
-    fn string(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
+    pub(crate) fn string(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
         self.at += 1;
         loop {
             let stop = find_stop(self.line.as_bytes(), self.at);
@@ -424,7 +428,7 @@ impl<'a> Scanner<'a> {
     }
 
     #[inline]
-    fn escape(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
+    pub(crate) fn escape(&mut self, sink: &mut impl Sink) -> Result<(), Fault> {
         let start = self.at;
         self.at += 1;
         let kind = self.peek().unwrap_or_default();
@@ -446,7 +450,7 @@ impl<'a> Scanner<'a> {
         Ok(())
     }
 
-    fn hex4(&mut self) -> Result<u32, Fault> {
+    pub(crate) fn hex4(&mut self) -> Result<u32, Fault> {
         let mut unit = 0;
         for _ in 0..4 {
             let Some(digit) = self.peek().and_then(|byte| char::from(byte).to_digit(16)) else {
@@ -460,7 +464,7 @@ impl<'a> Scanner<'a> {
 
     /// The character that the surrogate `high` forms with an escaped low surrogate after it. If there is none, nothing
     /// is consumed: the next escape is read by itself.
-    fn low_surrogate(&mut self, high: u32) -> Option<char> {
+    pub(crate) fn low_surrogate(&mut self, high: u32) -> Option<char> {
         let rest = &self.line.as_bytes()[self.at..];
         if !(0xd800..0xdc00).contains(&high) || !rest.starts_with(b"\\u") {
             return None;

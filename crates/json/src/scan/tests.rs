@@ -275,7 +275,7 @@ fn deep_nesting() {
 
 /// Reference data that is no part of the project.
 fn shared(path: &str) -> PathBuf {
-    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../shared");
+    let beside = Path::new(env!("CARGO_MANIFEST_DIR")).join("../../../shared");
     std::env::var_os("GRISTMILL_SHARED").map_or(beside, PathBuf::from).join(path)
 }
 
@@ -312,7 +312,7 @@ fn json_test_suite() {
 /// `GRISTMILL_JSON_RULE` names another table.
 #[test]
 fn same_rule_as_python() {
-    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/tests/rust/read/json_rule.jsonl");
+    let default = concat!(env!("CARGO_MANIFEST_DIR"), "/../../tests/rust/read/json_rule.jsonl");
     let path = std::env::var("GRISTMILL_JSON_RULE").unwrap_or_else(|_| default.to_owned());
     let (mut valid, mut faulty) = (0, 0);
     for row in std::fs::read_to_string(path).unwrap().lines() {

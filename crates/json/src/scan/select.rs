@@ -4,14 +4,14 @@ use std::collections::BTreeMap;
 use std::ops::Bound;
 
 use super::{Fault, Scanner};
-use crate::format::{Path, Step};
+use crate::path::{Path, Step};
 
 /// Where the wanted values are in a line: for each path the offset of its value, if there is one.
-pub(in crate::format) type Offsets = Vec<Option<usize>>;
+pub type Offsets = Vec<Option<usize>>;
 
 /// The wanted paths as a tree, in which paths that begin alike share nodes.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
-pub(in crate::format) struct Selector {
+pub struct Selector {
     root: Node,
     paths: usize,
 }
@@ -29,7 +29,7 @@ pub(super) struct Node {
 
 impl Selector {
     /// For paths without [`Step::All`].
-    pub(in crate::format) fn new(paths: &[Path]) -> Self {
+    pub fn new(paths: &[Path]) -> Self {
         let mut root = Node::default();
         for (index, path) in paths.iter().enumerate() {
             let end = path.iter().fold(&mut root, |node, step| match step {
@@ -43,7 +43,7 @@ impl Selector {
     }
 
     /// Nothing found yet.
-    pub(in crate::format) fn reset(&self, offsets: &mut Offsets) {
+    pub fn reset(&self, offsets: &mut Offsets) {
         offsets.clear();
         offsets.resize(self.paths, None);
     }

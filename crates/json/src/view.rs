@@ -1,33 +1,26 @@
-//! Values of a validated line, which are parsed when they are looked at.
+//! Values of a validated text, which are parsed when they are looked at.
 
 use std::borrow::Cow;
 
-use super::sink::Append;
-use super::{Fault, Scanner};
-use crate::format::marks::TYPED;
-use crate::format::{Plain, Step};
-
-/// The wanted values of a record and its sidecars.
-#[derive(Clone, Copy)]
-pub struct Values<'a> {
-    record: Line<'a>,
-    sidecars: &'a [Line<'a>],
-    /// Whether the record is a row, whose JSON has marks.
-    has_marks: bool,
-}
+use crate::path::Step;
+use crate::scan::{Append, Fault, Scanner, Skip};
 
 /// A validated line, and where the wanted values are in it.
 #[derive(Debug, Clone, Copy)]
 pub struct Line<'a> {
-    pub(in crate::format) line: &'a str,
-    pub(in crate::format) offsets: &'a [Option<usize>],
+    /// The line.
+    pub line: &'a str,
+    /// For each wanted path the offset of its value, if there is one.
+    pub offsets: &'a [Option<usize>],
 }
 
 /// A value of a record.
 #[derive(Debug, Clone, Copy)]
-pub struct Value<'a> {
-    pub(super) line: &'a str,
-    pub(super) at: usize,
+pub struct View<'a> {
+    /// The text that it is in.
+    pub line: &'a str,
+    /// Its first byte.
+    pub at: usize,
 }
 
 /// The content of a value.
@@ -61,61 +54,7 @@ impl Content<'_> {
     }
 }
 
-impl<'a> Values<'a> {
-    /// The values of a record without sidecars.
-    pub(in crate::format) fn of(record: Line<'a>) -> Self {
-        Self { record, sidecars: &[], has_marks: false }
-    }
-
-    /// The same of a row, if `has_marks`.
-    pub(in crate::format) fn with_marks(self, has_marks: bool) -> Self {
-        Self { has_marks, ..self }
-    }
-
-    /// The first `own` of them together with those of sidecars, whose paths are numbered after these.
-    #[must_use]
-    pub fn with_sidecars<'b>(&self, own: usize, sidecars: &'b [Line<'b>]) -> Values<'b>
-    where
-        'a: 'b,
-    {
-        let Line { line, offsets } = self.record;
-        let offsets = offsets.get(..own).unwrap_or(offsets);
-        Values { record: Line { line, offsets }, sidecars, ..*self }
-    }
-
-    /// The value of the path with this index in the projection.
-    pub fn get(&self, mut path: usize) -> Option<Value<'a>> {
-        let mut line = &self.record;
-        let mut sidecars = self.sidecars.iter();
-        while path >= line.offsets.len() {
-            path -= line.offsets.len();
-            line = sidecars.next()?;
-        }
-        let at = line.offsets[path]?;
-        Some(Value { line: line.line, at })
-    }
-
-    /// The string that one of them is. The error names what it is instead; of a type that JSON lacks it has the nearest
-    /// string.
-    pub fn text(&self, value: Value<'a>) -> Result<Cow<'a, str>, &'static str> {
-        match value.content() {
-            _ if self.has_marks && value.is_typed() => {
-                Err("bytes that are not UTF-8, a date, a time, a duration, a decimal or NaN")
-            }
-            Content::Text(text) => Ok(text),
-            found => Err(found.name()),
-        }
-    }
-
-    /// One of them as templates take it, with or without the keys that structs fill in with null. The error says what was
-    /// expected and found.
-    pub fn plain(&self, value: Value<'a>, keeps_filled: bool) -> Result<Plain<'a>, String> {
-        let json = value.json();
-        if self.has_marks { Plain::of_row(json, keeps_filled) } else { Ok(Plain::new(json)) }
-    }
-}
-
-impl<'a> Value<'a> {
+impl<'a> View<'a> {
     /// Parses it.
     pub fn content(self) -> Content<'a> {
         match self.line.as_bytes()[self.at] {
@@ -146,7 +85,7 @@ impl<'a> Value<'a> {
     }
 
     /// The value under a key, or with dots in its name in the objects in it.
-    pub(in crate::format) fn inside(self, name: &str) -> Option<Self> {
+    pub fn inside(self, name: &str) -> Option<Self> {
         self.member(name).or_else(|| {
             let (outer, inner) = name.split_once('.')?;
             self.member(outer)?.inside(inner)
@@ -181,11 +120,6 @@ impl<'a> Value<'a> {
     /// Whether it is an object without members, or no object.
     pub fn has_no_members(self) -> bool {
         !self.is(b'{') || !self.scanner().open_object().unwrap_or(false)
-    }
-
-    /// Whether it stands in a row for one whose type JSON lacks.
-    pub(in crate::format) fn is_typed(self) -> bool {
-        self.line.as_bytes()[..self.at].ends_with(&[TYPED])
     }
 
     fn is(self, first: u8) -> bool {
@@ -224,7 +158,7 @@ impl<'a> Value<'a> {
         let mut more = self.is(b'{') && scanner.open_object().ok()?;
         while more {
             if scanner.unescaped_key().ok()?.is_some_and(|other| other == key) {
-                found = Some(Value { line: self.line, at: scanner.at });
+                found = Some(View { line: self.line, at: scanner.at });
             }
             scanner.value().ok()?;
             more = scanner.next_member().ok()?;
@@ -241,8 +175,8 @@ pub struct Items<'a> {
 
 impl<'a> Items<'a> {
     /// The first of those left.
-    fn first(&self) -> Option<Value<'a>> {
-        self.more.then_some(Value { line: self.scanner.line, at: self.scanner.at })
+    fn first(&self) -> Option<View<'a>> {
+        self.more.then_some(View { line: self.scanner.line, at: self.scanner.at })
     }
 
     /// Passes over the first of those left.
@@ -256,9 +190,9 @@ impl<'a> Items<'a> {
 }
 
 impl<'a> Iterator for Items<'a> {
-    type Item = Value<'a>;
+    type Item = View<'a>;
 
-    fn next(&mut self) -> Option<Value<'a>> {
+    fn next(&mut self) -> Option<View<'a>> {
         let item = self.first()?;
         self.pass()?;
         Some(item)
@@ -267,9 +201,9 @@ impl<'a> Iterator for Items<'a> {
 
 impl<'a> Scanner<'a> {
     /// A key and its colon. Returns the key; none if it has lone surrogates.
-    pub(super) fn unescaped_key(&mut self) -> Result<Option<Cow<'a, str>>, Fault> {
+    pub(crate) fn unescaped_key(&mut self) -> Result<Option<Cow<'a, str>>, Fault> {
         let start = self.at;
-        let written = self.key(&mut super::Skip)?;
+        let written = self.key(&mut Skip)?;
         if !written.contains('\\') {
             return Ok(Some(Cow::Borrowed(written)));
         }
@@ -279,7 +213,7 @@ impl<'a> Scanner<'a> {
     /// A string; none if it has lone surrogates.
     fn unescaped(&mut self) -> Result<Option<Cow<'a, str>>, Fault> {
         let start = self.at;
-        self.string(&mut super::Skip)?;
+        self.string(&mut Skip)?;
         let written = &self.line[start + 1..self.at - 1];
         if !written.contains('\\') {
             return Ok(Some(Cow::Borrowed(written)));

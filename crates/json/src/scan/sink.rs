@@ -1,7 +1,7 @@
 //! Consumers of a string's content while it is scanned.
 
 /// Takes the content of one string, part by part.
-pub(super) trait Sink {
+pub(crate) trait Sink {
     fn literal(&mut self, text: &str);
     fn char(&mut self, char: char);
     /// An escaped unpaired surrogate, at this byte of the line.
@@ -9,7 +9,7 @@ pub(super) trait Sink {
 }
 
 /// Content that is only validated.
-pub(super) struct Skip;
+pub(crate) struct Skip;
 
 impl Sink for Skip {
     fn literal(&mut self, _: &str) {}
@@ -18,10 +18,10 @@ impl Sink for Skip {
 }
 
 /// Content that is wanted.
-pub(super) struct Append<'a> {
-    pub(super) text: &'a mut String,
+pub(crate) struct Append<'a> {
+    pub(crate) text: &'a mut String,
     /// The byte of the line at which the first unpaired surrogate is.
-    pub(super) lone_surrogate: Option<usize>,
+    pub(crate) lone_surrogate: Option<usize>,
 }
 
 impl Sink for Append<'_> {

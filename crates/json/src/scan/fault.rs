@@ -2,7 +2,7 @@
 
 /// A fault of a line, and its byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(in crate::format) struct Fault {
+pub struct Fault {
     pub(super) at: usize,
     pub(super) kind: Kind,
 }
@@ -35,9 +35,27 @@ impl Fault {
         Self { at, kind: Kind::Utf8 }
     }
 
+    /// The fault of an unpaired surrogate.
+    pub(crate) fn lone_surrogate(at: usize) -> Self {
+        Self { at, kind: Kind::LoneSurrogate }
+    }
+
+    /// The message about a text that is one value.
+    pub(crate) fn in_text(&self) -> String {
+        let at = self.at;
+        match self.kind {
+            Kind::Expected(what) => format!("expected {what} at byte {at} of the JSON"),
+            Kind::LoneSurrogate => {
+                format!("half of a surrogate pair, which no tokenizer can encode, at byte {at} of the JSON")
+            }
+            Kind::Utf8 => format!("not UTF-8 at byte {at}"),
+            Kind::NoSuchKey | Kind::NotText => "not a text".to_owned(),
+        }
+    }
+
     /// The message: expected, found, where, and what to do. `skipped` bytes precede `line` in the shard's line;
     /// `key` is the wanted one.
-    pub(in crate::format) fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
+    pub fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
         let rest = line.get(self.at..).unwrap_or_default();
         match self.kind {

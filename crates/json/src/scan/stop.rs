@@ -3,7 +3,7 @@
 /// The first byte from `at` on that is a quote, a backslash or a control character; the length of
 /// `bytes` if there is none.
 #[inline]
-pub(super) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
+pub(crate) fn find_stop(bytes: &[u8], mut at: usize) -> usize {
     while let Some(block) = bytes[at..].first_chunk() {
         if let Some(index) = stop_in_block(block) {
             return at + index;
