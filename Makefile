@@ -194,7 +194,7 @@ fuzz: CASES ?= 10000
 fuzz: $(VENV)/.ready-test ## Mutated shards, JSON, filters, tokenizers, states and arguments, CASES= of each (10000)
 	$(call say,Gzip and Zstandard and JSON lines)
 	PROPTEST_CASES=$(CASES) cargo test --locked --test read mutated_
-	PROPTEST_CASES=$(CASES) cargo test --locked --lib format::jsonl::json
+	PROPTEST_CASES=$(CASES) cargo test --locked -p gristmill-json
 	$(BIN)/python tests/rust/read/json_rule.py --cases $(CASES) --seed 1 > target/json_rule.jsonl
 	GRISTMILL_JSON_RULE="$(abspath target/json_rule.jsonl)" cargo test --locked -p gristmill-json same_rule_as_python
 	$(call say,Filters)

@@ -14,10 +14,8 @@
 
 mod arrow;
 mod columns;
-mod exact;
 mod jsonl;
 pub mod keep;
-mod marks;
 mod options;
 mod parquet;
 mod projection;
@@ -25,23 +23,25 @@ mod reader;
 mod sidecar;
 mod sniff;
 mod tar;
-mod to_json;
 mod values;
 
+use std::borrow::Cow;
 use std::sync::Arc;
+
+use gristmill_json::{write_json, write_string};
 
 use crate::error::{Error, ShardError};
 
-pub use exact::Exact;
-pub use gristmill_json::{Content, Items, Line, Member, Path, Step, View};
-pub use jsonl::for_each_key;
-pub use marks::Plain;
+pub use gristmill_json::{Content, Line, Member, Path, Step, Value, View};
 pub use options::ReadOptions;
 pub use projection::{IMAGES_KEY, ImageParts, KindOf, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
 pub use tar::key_at;
-pub use values::Values;
+pub use values::{Values, text};
+
+/// The first byte of a record with values whose types JSON lacks: no JSON begins with it.
+const EXACT: u8 = 0;
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -91,7 +91,7 @@ pub enum RawKind {
     /// A line, without its newline but with the byte order mark that may begin a shard; or the wanted members of a group in a
     /// tar, as a JSON object. Nothing was filtered yet.
     Line,
-    /// The wanted columns of a row that is kept, as a JSON object.
+    /// The wanted columns of a row that is kept, as a packed object: see [`View::packed`].
     Row,
     /// The wanted text of a row that is kept, or of a group in a tar.
     Text,
@@ -124,11 +124,37 @@ impl From<ReadError> for Error {
     }
 }
 
-/// A record without the byte order mark that may begin a shard.
-pub fn without_mark(record: RawRecord<'_>) -> &[u8] {
+/// A record as JSON, without the byte order mark that may begin a shard.
+pub fn json_of(record: RawRecord<'_>) -> Cow<'_, [u8]> {
     match record.kind {
-        RawKind::Line => jsonl::without_mark(record.bytes, record.position),
-        RawKind::Row | RawKind::Text | RawKind::Filtered => record.bytes,
+        RawKind::Line => Cow::Borrowed(jsonl::without_mark(record.bytes, record.position)),
+        RawKind::Row => {
+            let mut json = Vec::new();
+            write_json(View::packed(record.bytes), &mut json);
+            Cow::Owned(json)
+        }
+        RawKind::Text | RawKind::Filtered => Cow::Borrowed(record.bytes),
+    }
+}
+
+/// Appends a record as `gristmill._prompts.exact` reads it, with what it has of values whose types JSON lacks, and calls
+/// `each` with its keys as JSON writes them.
+pub fn write_exact(record: RawRecord<'_>, out: &mut Vec<u8>, mut each: impl FnMut(&str)) {
+    if record.kind != RawKind::Row {
+        let json = json_of(record);
+        out.extend_from_slice(&json);
+        return gristmill_json::for_each_key(&json, each);
+    }
+    let (row, start) = (View::packed(record.bytes), out.len());
+    out.push(EXACT);
+    if !gristmill_json::write_exact(row, out) {
+        out.remove(start);
+    }
+    let mut written = Vec::new();
+    for (key, _) in row.packed_members() {
+        written.clear();
+        write_string(key, &mut written);
+        each(str::from_utf8(&written[1..written.len() - 1]).unwrap_or_default());
     }
 }
 

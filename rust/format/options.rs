@@ -66,7 +66,7 @@ impl ReadOptions {
         self.keep.is_none() && !self.projection.paths().is_empty()
     }
 
-    /// Whether the filter keeps a row, of which the columns that it looks at are given as a JSON object. The error is a
+    /// Whether the filter keeps a row, of which the columns that it looks at are given packed. The error is a
     /// message about the row.
     pub(super) fn keeps(&self, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {
         let Some(keep) = &self.keep else { return Ok(true) };

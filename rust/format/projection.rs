@@ -2,9 +2,9 @@
 
 use std::sync::Arc;
 
-use gristmill_json::{Offsets, Selector};
+use gristmill_json::{Content, Offsets, Selector, Typed, View};
 
-use super::{Line, Path, Position, RawKind, RawRecord, Step, Values, jsonl, located, values};
+use super::{Line, Path, Position, RawKind, RawRecord, Step, Values, json_of, jsonl, located};
 use crate::error::ShardError;
 
 /// The columns that are wanted of each record: its text or all columns, and the values of some paths.
@@ -15,7 +15,6 @@ pub struct Projection {
     /// The paths in JSON.
     selector: Selector,
     images: Option<ImageParts>,
-    is_exact: bool,
 }
 
 /// Width and height of an image that begins with some bytes. The error says what was expected and found.
@@ -84,7 +83,7 @@ impl Projection {
         Self::new(Columns::Text(column.into()))
     }
 
-    /// The columns with these names, also nested ones. Formats with columns give each record as a JSON object of these;
+    /// The columns with these names, also nested ones. Formats with columns give each record as an object of these;
     /// a line stays as it is. A column that a file lacks is left out.
     pub fn named(columns: Vec<String>) -> Self {
         Self::new(Columns::Named(columns))
@@ -96,7 +95,7 @@ impl Projection {
     }
 
     fn new(columns: Columns) -> Self {
-        Self { columns, paths: Vec::new(), selector: Selector::default(), images: None, is_exact: false }
+        Self { columns, paths: Vec::new(), selector: Selector::default(), images: None }
     }
 
     /// Also the values of some paths, each of which leads to one value.
@@ -110,16 +109,6 @@ impl Projection {
     #[must_use]
     pub fn with_images(self, images: ImageParts) -> Self {
         Self { images: Some(images), ..self }
-    }
-
-    /// Also what the values of rows are that JSON lacks, see [`Exact`](super::Exact).
-    #[must_use]
-    pub fn with_exact(self) -> Self {
-        Self { is_exact: true, ..self }
-    }
-
-    pub(super) fn is_exact(&self) -> bool {
-        self.is_exact
     }
 
     /// The images that are wanted.
@@ -178,26 +167,32 @@ impl Projection {
     ) -> Result<usize, ShardError> {
         let before = text.len();
         let extracted = match record.kind {
-            RawKind::Line | RawKind::Row => jsonl::extract(record, self.text_column(), text),
+            RawKind::Line => jsonl::extract(record, self.text_column(), text),
+            RawKind::Row => self.extract_of_row(record, text),
             RawKind::Text => extract_text(record.bytes, self.text_column(), text),
             RawKind::Filtered => Ok(0),
         };
-        let checked = extracted.and_then(|length| self.check(record, &text[before..]).map(|()| length));
-        checked.map_err(|reason| {
+        extracted.map_err(|reason| {
             text.truncate(before);
             located(shard, record.position, reason)
         })
     }
 
-    /// Checks the string that was taken of a row. Where bytes are not UTF-8, the row has the nearest string.
-    fn check(&self, record: RawRecord<'_>, text: &str) -> Result<(), String> {
+    fn extract_of_row(&self, record: RawRecord<'_>, text: &mut String) -> Result<usize, String> {
         let column = self.text_column();
-        let is_typed =
-            || Ok::<_, String>(jsonl::value(record.bytes)?.inside(column).is_some_and(values::is_typed));
-        if record.kind == RawKind::Row && text.contains(char::REPLACEMENT_CHARACTER) && is_typed()? {
-            return Err(format!("expected UTF-8 in the column {column:?}, found bytes that are not"));
+        let value = View::packed(record.bytes).inside(column);
+        if let Some(value) = value
+            && let Content::Text(found) = value.content()
+        {
+            if matches!(value.typed(), Some(Typed::Bytes(_))) && value.typed().is_some_and(Typed::is_lost) {
+                return Err(format!("expected UTF-8 in the column {column:?}, found bytes that are not"));
+            }
+            text.push_str(&found);
+            return Ok(found.len());
         }
-        Ok(())
+        // The message about a line says what is there instead.
+        let json = json_of(record);
+        jsonl::extract(RawRecord { bytes: &json, ..record }, column, text)
     }
 
     /// Like [`extract`](Self::extract) of a line that `is_kept`, which gets the values of the paths. A line that is not
@@ -214,27 +209,32 @@ impl Projection {
         let extracted = match record.kind {
             // Values of sidecars only.
             RawKind::Text => {
-                if is_kept(&Values::of(self.select_nothing(scratch))) {
+                if is_kept(&Values::of_line(self.select_nothing(scratch))) {
                     extract_text(record.bytes, self.text_column(), text).map(|_| true)
                 } else {
                     Ok(false)
                 }
             }
             RawKind::Filtered => Ok(false),
-            RawKind::Line | RawKind::Row => {
-                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, |line| {
-                    is_kept(&Values::of(line))
-                })
+            RawKind::Row => {
+                if is_kept(&Values::of_row(record.bytes, &self.paths)) {
+                    self.extract_of_row(record, text).map(|_| true)
+                } else {
+                    Ok(false)
+                }
+            }
+            RawKind::Line => {
+                let is_kept = |line: Line<'_>| is_kept(&Values::of_line(line));
+                jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
             }
         };
-        let checked = extracted.and_then(|is_kept| self.check(record, &text[before..]).map(|()| is_kept));
-        checked.map_err(|reason| {
+        extracted.map_err(|reason| {
             text.truncate(before);
             located(shard, record.position, reason)
         })
     }
 
-    /// Calls `take` with the values of the paths of a line, or of a row as JSON, which needs no text. The error is a message
+    /// Calls `take` with the values of the paths of a line or row, which needs no text. The error is a message
     /// about the record.
     pub fn values<T>(
         &self,
@@ -242,10 +242,12 @@ impl Projection {
         scratch: &mut Scratch,
         take: impl FnOnce(&Values<'_>) -> T,
     ) -> Result<T, String> {
+        if record.kind == RawKind::Row {
+            return Ok(take(&Values::of_row(record.bytes, &self.paths)));
+        }
         let mut taken = None;
-        let is_row = record.kind == RawKind::Row;
         let take = |line: Line<'_>| {
-            taken = Some(take(&Values::of(line).with_marks(is_row)));
+            taken = Some(take(&Values::of_line(line)));
             false
         };
         jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;

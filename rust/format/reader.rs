@@ -9,7 +9,7 @@ use super::parquet::ParquetReader;
 use super::sniff::sniff;
 use super::tar::TarReader;
 use super::{
-    AfterError, Exact, Format, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch,
+    AfterError, Format, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, json_of,
     located,
 };
 use crate::codec::{Codec, Decoder, GzipIndex};
@@ -198,15 +198,6 @@ impl RecordReader {
         records.next(ended).map_err(|error| error.of_shard(shard))
     }
 
-    /// The values that JSON lacks of the row that was read last, if the projection wants them. They are taken once.
-    pub fn take_exact(&mut self) -> Option<Box<Exact>> {
-        match &mut self.records {
-            Records::Parquet(reader) => reader.take_exact(),
-            Records::Arrow(reader) => reader.take_exact(),
-            Records::Jsonl(_) | Records::Tar(_) => None,
-        }
-    }
-
     /// Appends the wanted text of the next record that is kept to `text`, and returns the record's position and the bytes
     /// appended. None at the end. On error `text` is as it was.
     pub fn next_text(&mut self, text: &mut String) -> Result<Option<(Position, usize)>, ReadError> {
@@ -233,7 +224,7 @@ impl RecordReader {
             *ended = is_last(&shown);
             return shown.map_err(|error| error.of_shard(shard));
         }
-        self.next_with(|_, record| jsonl::members(record))
+        self.next_with(|_, record| jsonl::members(RawRecord { bytes: &json_of(record), ..record }))
     }
 
     fn next_with<T>(

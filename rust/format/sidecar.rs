@@ -1,11 +1,19 @@
 //! Sidecars: files whose records belong to those of a shard by their numbers.
 
+use std::borrow::Cow;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::{AfterError, Position, RawRecord, ReadError, ReadOptions, RecordReader, located};
+use super::{
+    AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader, json_of, located,
+};
 use crate::error::Result;
 use crate::store::Shard;
+
+/// A record as a JSON object on a line.
+fn line<'a>(record: &RawRecord<'a>) -> Cow<'a, [u8]> {
+    if record.kind == RawKind::Row { json_of(*record) } else { Cow::Borrowed(record.bytes) }
+}
 
 /// Reads the records of a sidecar in step with those of a shard. The options must want all columns, so that each record is
 /// a JSON object on a line, whatever the format.
@@ -39,13 +47,12 @@ impl SidecarReader {
     pub fn read(&mut self, number: u64, bytes: &mut Vec<u8>) -> Result<(Position, usize), ReadError> {
         if self.ahead.is_none() {
             match self.reader.next_raw() {
-                Ok(Some(RawRecord { position, bytes: record, .. })) if position.record == number => {
-                    bytes.extend_from_slice(record);
-                    return Ok((position, record.len()));
+                Ok(Some(record)) if record.position.record == number => {
+                    let json = line(&record);
+                    bytes.extend_from_slice(&json);
+                    return Ok((record.position, json.len()));
                 }
-                Ok(Some(RawRecord { position, bytes: record, .. })) => {
-                    self.ahead = Some((position, Ok(record.to_vec())));
-                }
+                Ok(Some(record)) => self.ahead = Some((record.position, Ok(line(&record).into_owned()))),
                 Ok(None) => {
                     let end = self.reader.position();
                     let found = format!(
@@ -87,9 +94,7 @@ impl SidecarReader {
             match self.reader.next_raw() {
                 Ok(None) => return,
                 Ok(Some(RawRecord { position, .. })) if position.record == number => return,
-                Ok(Some(RawRecord { position, bytes, .. })) => {
-                    self.ahead = Some((position, Ok(bytes.to_vec())));
-                }
+                Ok(Some(record)) => self.ahead = Some((record.position, Ok(line(&record).into_owned()))),
                 Err(error) => self.hold(error),
             }
         }

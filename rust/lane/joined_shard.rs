@@ -5,7 +5,7 @@ use std::sync::atomic::AtomicBool;
 
 use super::sidecars::SidecarReaders;
 use crate::error::{Result, ShardError};
-use crate::format::{AfterError, Exact, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
+use crate::format::{AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
 use crate::spec::rows::Rows;
 use crate::spec::sidecars::Sidecars;
 use crate::store::Shard;
@@ -135,11 +135,6 @@ impl JoinedShard {
         };
         self.next = self.reader.position();
         Ok(read)
-    }
-
-    /// The values that JSON lacks in the record that was read last, see [`RecordReader::take_exact`].
-    pub fn take_exact(&mut self) -> Option<Box<Exact>> {
-        self.reader.take_exact()
     }
 
     /// The position after what was read. Where a sidecar loses the rest, that of the first record which is lost.

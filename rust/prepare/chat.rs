@@ -1,5 +1,7 @@
 //! Conversations: rendered by a chat template, which says where every byte comes from and what is trained on.
 
+use std::borrow::Cow;
+
 use gristmill_chat_template::{
     Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, Trained, Training,
 };
@@ -7,7 +9,7 @@ use gristmill_chat_template::{
 use super::field::Field;
 use super::instruction::Columns;
 use super::{Sample, Samples, share_gpt};
-use crate::format::{Content, Plain, Step, Values, View};
+use crate::format::{self, Content, Step, Value, Values, View};
 
 /// How records become rendered conversations.
 #[derive(Debug, Clone)]
@@ -64,6 +66,16 @@ pub enum MessageFormat {
     ChatMl,
 }
 
+/// Messages or tools of a conversation.
+pub(crate) enum Given<'a> {
+    /// As the record holds them.
+    View(View<'a>),
+    /// Made of what it holds.
+    Value(Value<'a>),
+    /// In a string that it holds.
+    Text(Cow<'a, str>),
+}
+
 /// The keys of an object of [`MessageFormat::ChatMl`] that may hold the list; the first that is there counts.
 const CHATML_KEYS: [&str; 3] = ["conversations", "messages", "conversation"];
 
@@ -89,7 +101,7 @@ impl Conversations {
     /// Puts a conversation of these messages that is one sample in this one. The error says what was expected and found.
     pub(crate) fn render_one(
         &self,
-        messages: &Plain<'_>,
+        messages: &Given<'_>,
         values: &Values<'_>,
         sample: &mut Sample,
     ) -> Result<(), String> {
@@ -107,31 +119,28 @@ impl Conversations {
     }
 
     /// The samples of these messages of a record.
-    fn train(&self, messages: &Plain<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
-        let tools = self.tools.of(values, self.keeps_filled())?;
+    fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
+        let tools = self.tools.of(values)?;
+        let fixed = if let Tools::Fixed(tools) = &self.tools { tools.as_deref() } else { None };
         let chat = Chat {
-            tools: tools.as_ref().map(|tools| Data::Json(tools.json.as_bytes())),
+            tools: tools.as_ref().map(Given::data).or(fixed.map(Data::Json)),
             kwargs: self.kwargs.as_deref().map(Data::Json),
             add_generation_prompt: self.add_generation_prompt,
             date: self.date,
             none_fields: self.none_fields,
-            ..Chat::new(Data::Json(messages.json.as_bytes()))
+            ..Chat::new(messages.data())
         };
         let rendered = match &self.training {
             Some(training) => self.template.render_samples(&chat, training, self.unit),
             None => self.template.render(&chat).map(|rendering| vec![Trained::from(rendering)]),
         };
-        let samples = rendered.map_err(|error| error.to_string())?;
-        for sample in &samples {
-            Plain::check([messages].into_iter().chain(&tools), sample.rendering.text())?;
-        }
-        Ok(samples)
+        rendered.map_err(|error| error.to_string())
     }
 
     /// The messages of a record, as templates take them.
-    pub(crate) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
+    pub(crate) fn messages<'a>(&self, values: &Values<'a>) -> Result<Given<'a>, String> {
         if let Some(columns) = &self.columns {
-            return columns.messages(values);
+            return columns.messages(values).map(Given::Value);
         }
         let key = self.messages.key();
         let mut found = self.messages.of(values);
@@ -145,43 +154,49 @@ impl Conversations {
         let Some(list) = found.filter(|value| value.is_array()) else {
             return Err(format!("expected a list of messages under the key {key:?}, found {}", kind(found)));
         };
-        let messages = values.plain(list, self.keeps_filled())?;
         if self.format == MessageFormat::Messages {
-            return Ok(messages);
+            return Ok(Given::View(list));
         }
         let system = system.filter(|system| system.content() != Content::Null);
-        let system = system.map(|system| values.text(system)).transpose();
+        let system = system.map(format::text).transpose();
         let system =
             system.map_err(|found| format!("expected a string under the key \"system\", found {found}"))?;
         let system = system.filter(|system| !system.is_empty());
         let takes_both = self.format == MessageFormat::ChatMl;
-        let json = share_gpt::messages(&messages.json, takes_both, system.as_deref())?;
-        Ok(messages.with_json(json))
+        share_gpt::messages(self.in_memory(Given::View(list))?, takes_both, system).map(Given::Value)
     }
 
-    /// Whether keys that structs fill in with null stay.
-    fn keeps_filled(&self) -> bool {
-        self.none_fields == NoneFields::Keep
+    /// Messages as a value in memory.
+    pub(super) fn in_memory<'a>(&self, messages: Given<'a>) -> Result<Value<'a>, String> {
+        let keeps_filled = self.none_fields == NoneFields::Keep;
+        match messages {
+            Given::View(view) => view.to_value(keeps_filled).map_err(|error| format!("messages: {error}")),
+            Given::Value(value) => Ok(value),
+            Given::Text(text) => share_gpt::parsed(&text),
+        }
+    }
+}
+
+impl Given<'_> {
+    fn data(&self) -> Data<'_> {
+        match self {
+            Self::View(view) => Data::View(*view),
+            Self::Value(value) => Data::Value(value),
+            Self::Text(text) => Data::Json(text.as_bytes()),
+        }
     }
 }
 
 impl Tools {
     /// The tools of a record: a list, or a string that holds one. Null and none at all mean no tools.
-    fn of<'a>(&'a self, values: &Values<'a>, keeps_filled: bool) -> Result<Option<Plain<'a>>, String> {
-        let field = match self {
-            Self::Fixed(tools) => {
-                let tools = tools.as_deref().map(std::str::from_utf8).transpose();
-                return tools.map(|tools| tools.map(Plain::new)).map_err(|error| error.to_string());
-            }
-            Self::Record(field) => field,
-        };
+    fn of<'a>(&self, values: &Values<'a>) -> Result<Option<Given<'a>>, String> {
+        let Self::Record(field) = self else { return Ok(None) };
         let (found, key) = (field.of(values), field.key());
         match found.map(|value| (value, value.content())) {
             None | Some((_, Content::Null)) => Ok(None),
-            Some((value, Content::Array)) => values.plain(value, keeps_filled).map(Some),
-            Some((value, Content::Text(text))) if text.trim_start().starts_with('[') => values
-                .text(value)
-                .map(|text| Some(Plain::new(text)))
+            Some((value, Content::Array)) => Ok(Some(Given::View(value))),
+            Some((value, Content::Text(text))) if text.trim_start().starts_with('[') => format::text(value)
+                .map(|text| Some(Given::Text(text)))
                 .map_err(|found| format!("expected a list of tools under the key {key:?}, found {found}")),
             Some((_, Content::Text(text))) if text.trim().is_empty() => Ok(None),
             _ => Err(format!(

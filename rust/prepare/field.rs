@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::format::{Path, Step, Values, View};
+use crate::format::{self, Path, Step, Values, View};
 
 /// A key whose value is wanted of each record: that of the key itself, or for one with dots, of a key inside of an
 /// object. `a.b` is the key `a.b`, or else `b` of the object under `a`.
@@ -52,7 +52,7 @@ impl Field {
 
     /// The string of a record. The error says what was expected and found.
     pub fn text<'a>(&self, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
-        let found = self.of(values).ok_or("no such key").and_then(|value| values.text(value));
+        let found = self.of(values).ok_or("no such key").and_then(format::text);
         found.map_err(|found| format!("expected a string under the key {:?}, found {found}", self.key))
     }
 

@@ -7,14 +7,10 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use std::borrow::Cow;
-
-use serde_json::value::RawValue;
-
 use super::image_text::{PLACEHOLDER, check_seen, mismatch};
-use super::json_pairs::{Pairs, write_pairs};
+use super::message::{self, Members, get, given, shown};
+use crate::format::Value;
 
-const IMAGE_PART: &str = r#"{"type":"image"}"#;
 /// The keys of a part of type image that name its member, as strings or in an object.
 const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "file", "file_name", "filename"];
 /// The keys that hold the image itself.
@@ -24,32 +20,21 @@ const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;
 
-/// A list of messages with a part for each image.
-#[derive(Debug, PartialEq, Eq)]
-pub(super) struct WithParts {
-    pub(super) messages: String,
-    /// The names that the parts give to their images, in order.
-    pub(super) names: Vec<Option<String>>,
-}
+/// The names that the parts of messages give to their images, in order.
+pub(super) type Names = Vec<Option<String>>;
 
-/// A list of messages with a part for each image. `images_first`: the images of a message come before its text, whose parts
-/// are stripped of spaces. The error says what was expected and found.
-pub(super) fn with_parts(messages: &str, images_first: bool) -> Result<WithParts, String> {
-    let list: Vec<Pairs<'_>> = serde_json::from_str(messages)
-        .map_err(|error| format!("expected a list of messages that are objects: {error}"))?;
-    let (mut written, mut names) = (String::with_capacity(messages.len() + 64), Vec::new());
-    for (number, Pairs(pairs)) in list.iter().enumerate() {
-        written.push(if number == 0 { '[' } else { ',' });
-        write_pairs(&mut written, pairs, |key, value| {
-            if key != "content" {
-                return Ok(None);
-            }
-            content_with_parts(value, images_first, &mut names)
-                .map_err(|error| format!("message {number}: {error}"))
-        })?;
+/// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
+/// text, whose parts are stripped of spaces. The error says what was expected and found.
+pub(super) fn with_parts(list: Value<'_>, images_first: bool) -> Result<(Value<'_>, Names), String> {
+    let mut names = Names::new();
+    let mut messages = message::all_members(list)?;
+    for (number, message) in messages.iter_mut().enumerate() {
+        for (_, content) in message.iter_mut().filter(|(key, _)| key == "content") {
+            let parts = content_with_parts(std::mem::replace(content, Value::Null), images_first, &mut names);
+            *content = parts.map_err(|error| format!("message {number}: {error}"))?;
+        }
     }
-    written.push_str(if list.is_empty() { "[]" } else { "]" });
-    Ok(WithParts { messages: written, names })
+    Ok((Value::List(messages.into_iter().map(Value::Object).collect()), names))
 }
 
 /// The index of each part among the images of a sample: by its name, or in order where parts have none. The images are
@@ -96,40 +81,42 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     }
 }
 
-/// The content of a message, if it is another one with parts. Adds the names of its images, which may have none.
-fn content_with_parts(
-    content: &RawValue,
+/// The content of a message, with parts for its images. Adds the names of these, which may have none.
+fn content_with_parts<'a>(
+    content: Value<'a>,
     images_first: bool,
-    names: &mut Vec<Option<String>>,
-) -> Result<Option<String>, String> {
-    let wrong = |error| format!("expected text or parts as its content: {error}");
-    match content.get().as_bytes().first() {
-        Some(b'"') => {
-            let text: String = serde_json::from_str(content.get()).map_err(wrong)?;
+    names: &mut Names,
+) -> Result<Value<'a>, String> {
+    match content {
+        Value::Str(text) => {
             check_seen(&text)?;
             let images = text.matches(PLACEHOLDER).count();
             names.extend(std::iter::repeat_n(None, images));
-            if images > 0 { parts_of_text(&text, images_first).map(Some).map_err(wrong) } else { Ok(None) }
+            Ok(if images > 0 { parts_of_text(&text, images_first) } else { Value::Str(text) })
         }
-        Some(b'[') => {
-            let parts: Vec<&RawValue> = serde_json::from_str(content.get()).map_err(wrong)?;
+        Value::List(parts) if images_first => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(part)? {
+                match Part::of(&part)? {
                     Part::Image(name) => {
                         names.push(name);
-                        first.push(part.get());
+                        first.push(part);
                     }
-                    Part::Other => rest.push(part.get()),
+                    Part::Other => rest.push(part),
                 }
             }
-            if !images_first || first.is_empty() {
-                return Ok(None);
-            }
             first.append(&mut rest);
-            Ok(Some(format!("[{}]", first.join(","))))
+            Ok(Value::List(first))
         }
-        _ => Ok(None),
+        Value::List(parts) => {
+            for part in &parts {
+                if let Part::Image(name) = Part::of(part)? {
+                    names.push(name);
+                }
+            }
+            Ok(Value::List(parts))
+        }
+        other => Ok(other),
     }
 }
 
@@ -141,59 +128,55 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &RawValue) -> Result<Self, String> {
-        if let Some(text) = string(part) {
-            return check_seen(&text).map(|()| Self::Other);
-        }
-        let Ok(part) = serde_json::from_str::<Pairs<'_>>(part.get()) else { return Ok(Self::Other) };
-        // Some templates know a part by its key alone.
-        let kind = match part.get("type").and_then(string) {
-            Some(kind) => kind,
-            None => Cow::Borrowed(
-                ["image", "image_url", "video", "audio"]
-                    .into_iter()
-                    .find(|key| part.get(key).is_some_and(|value| value.get() != "null"))
-                    .unwrap_or_default(),
-            ),
+    fn of(part: &Value<'_>) -> Result<Self, String> {
+        let part = match part {
+            Value::Str(text) => return check_seen(text).map(|()| Self::Other),
+            Value::Object(part) => part,
+            _ => return Ok(Self::Other),
         };
+        // Some templates know a part by its key alone.
+        let kind = get(part, "type").and_then(Value::as_str).unwrap_or_else(|| {
+            let known = ["image", "image_url", "video", "audio"];
+            known.into_iter().find(|key| given(part, key).is_some()).unwrap_or_default()
+        });
         if kind.contains("video") || kind.contains("audio") {
             return Err(format!(
                 "expected parts of texts and images, found one of type {kind:?}: videos and audio are not read"
             ));
         }
         if kind.contains("image") {
-            return name_of(&part).map(Self::Image);
+            return name_of(part).map(Self::Image);
         }
-        if let Some(text) = part.get("text").and_then(string) {
-            check_seen(&text)?;
+        if let Some(text) = get(part, "text").and_then(Value::as_str) {
+            check_seen(text)?;
         }
         Ok(Self::Other)
     }
 }
 
 /// The name of the member that a part of type image, or an object in it, names.
-fn name_of(Pairs(pairs): &Pairs<'_>) -> Result<Option<String>, String> {
+fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     let mut found: Option<String> = None;
-    for (key, value) in pairs {
-        let json = value.get();
-        let is_empty = matches!(json, "null" | r#""""#);
+    for (key, value) in members {
+        let is_empty = *value == Value::Null || value.as_str() == Some("");
         if SIZES.contains(&&**key) && !is_empty {
             return Err(format!(
                 "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
             ));
         }
-        if INLINE.contains(&&**key) && !is_empty && (key != "source" || json.starts_with('{')) {
+        if INLINE.contains(&&**key) && !is_empty && (key != "source" || matches!(value, Value::Object(_))) {
             return Err(inline(key));
         }
         if !NAMES.contains(&&**key) || is_empty {
             continue;
         }
-        let name = match (string(value), serde_json::from_str::<Pairs<'_>>(json)) {
-            (Some(name), _) => Some(name.into_owned()),
-            (None, Ok(object)) => name_of(&object)?,
-            (None, Err(_)) => {
+        let name = match value {
+            Value::Str(name) => Some(name.to_string()),
+            Value::Object(members) => name_of(members)?,
+            other => {
                 return Err(format!(
-                    "expected the name of a member under {key:?} in a part of type image, found {json:.80}"
+                    "expected the name of a member under {key:?} in a part of type image, found {}",
+                    shown(other)
                 ));
             }
         };
@@ -221,39 +204,40 @@ fn inline(key: &str) -> String {
     )
 }
 
-/// A value that is a string.
-fn string(value: &RawValue) -> Option<Cow<'_, str>> {
-    #[derive(serde::Deserialize)]
-    #[serde(transparent)]
-    struct Text<'a>(#[serde(borrow)] Cow<'a, str>);
-    if !value.get().starts_with('"') {
-        return None;
-    }
-    serde_json::from_str::<Text<'_>>(value.get()).ok().map(|text| text.0)
-}
-
-fn parts_of_text(text: &str, images_first: bool) -> serde_json::Result<String> {
+fn parts_of_text(text: &str, images_first: bool) -> Value<'static> {
+    let image = || Value::Object(vec![("type".into(), "image".into())]);
     let (mut images, mut parts) = (Vec::new(), Vec::new());
     for (number, piece) in text.split(PLACEHOLDER).enumerate() {
         if number > 0 {
             let list = if images_first { &mut images } else { &mut parts };
-            list.push(IMAGE_PART.to_owned());
+            list.push(image());
         }
         if !piece.is_empty() {
             let piece = if images_first { piece.trim_matches(' ') } else { piece };
-            parts.push(format!(r#"{{"type":"text","text":{}}}"#, serde_json::to_string(piece)?));
+            parts.push(Value::Object(vec![
+                ("type".into(), "text".into()),
+                ("text".into(), piece.to_owned().into()),
+            ]));
         }
     }
     images.append(&mut parts);
-    Ok(format!("[{}]", images.join(",")))
+    Value::List(images)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
-    fn messages_of(messages: &str, images_first: bool) -> String {
-        with_parts(messages, images_first).unwrap().messages
+    fn read(json: &str) -> Value<'_> {
+        Value::read(&mut gristmill_json::Text::new(json), true).unwrap()
+    }
+
+    fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
+        super::with_parts(read(messages), images_first)
+    }
+
+    fn messages_of(messages: &str, images_first: bool) -> Value<'_> {
+        with_parts(messages, images_first).unwrap().0
     }
 
     #[test]
@@ -262,9 +246,11 @@ mod tests {
             r#"[{"role":"user","content":"a <image> b","id":1e400},{"role":"assistant","content":"c"}]"#;
         assert_eq!(
             messages_of(messages, false),
-            r#"[{"role":"user","content":[{"type":"text","text":"a "},{"type":"image"},{"type":"text","text":" b"}],"id":1e400},{"role":"assistant","content":"c"}]"#
+            read(
+                r#"[{"role":"user","content":[{"type":"text","text":"a "},{"type":"image"},{"type":"text","text":" b"}],"id":1e400},{"role":"assistant","content":"c"}]"#
+            )
         );
-        assert_eq!(messages_of("[]", false), "[]");
+        assert_eq!(messages_of("[]", false), read("[]"));
     }
 
     #[test]
@@ -273,7 +259,9 @@ mod tests {
             r#"[{"content":"a <image> b"},{"content":[{"type":"text","text":" c "},{"type":"image"}]}]"#;
         assert_eq!(
             messages_of(messages, true),
-            r#"[{"content":[{"type":"image"},{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"content":[{"type":"image"},{"type":"text","text":" c "}]}]"#
+            read(
+                r#"[{"content":[{"type":"image"},{"type":"text","text":"a"},{"type":"text","text":"b"}]},{"content":[{"type":"image"},{"type":"text","text":" c "}]}]"#
+            )
         );
     }
 
@@ -285,7 +273,7 @@ mod tests {
             (r#"[{"content":"<image><image>"}]"#, &["0.jpg"]),
             (r#"[{"content":[{"type":"image"}]},{"content":"<image>"}]"#, &["0.jpg"]),
         ] {
-            let names = with_parts(messages, false).unwrap().names;
+            let names = with_parts(messages, false).unwrap().1;
             let error = order(&names, "k", images).unwrap_err();
             assert!(error.contains("expected a placeholder for each image"), "{error}");
         }
@@ -299,7 +287,7 @@ mod tests {
         let all = |given: &str| {
             let messages =
                 format!(r#"[{{"content":[{given}]}},{{"content":[{{"type":"image","path":"2.jpg"}}]}}]"#);
-            with_parts(&messages, true).and_then(|found| order(&found.names, "d/k", &members))
+            with_parts(&messages, true).and_then(|found| order(&found.1, "d/k", &members))
         };
         let named = r#"{"type":"image","image":"x.left.png"},{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"k.10.jpg","detail":"low"}},{"image":"d/k.2.jpg","text":null}"#;
         assert_eq!(all(named).unwrap(), [2, 1, 0, 0]);
@@ -332,7 +320,7 @@ mod tests {
         let pickled = [Some("jpgs".to_owned()), Some("jpgs".to_owned())];
         assert!(order(&pickled, "k", &["jpgs", "jpgs"]).is_err(), "a list has no names");
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
-        let found = with_parts(unnamed, false).unwrap().names;
+        let found = with_parts(unnamed, false).unwrap().1;
         assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
     }
 

@@ -14,10 +14,9 @@ use std::sync::Arc;
 use gristmill_chat_template::TrainedSpan;
 use serde::Deserialize;
 
-use super::chat::{Conversations, MessageFormat};
+use super::chat::{Conversations, Given, MessageFormat};
 use super::field::Field;
-use super::image_messages::{self, WithParts};
-use super::{Sample, Samples};
+use super::{Sample, Samples, image_messages};
 use crate::format::Values;
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
@@ -145,13 +144,12 @@ impl ImageTexts {
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
-                let WithParts { messages: json, names } =
-                    image_messages::with_parts(&messages.json, images_first)?;
-                let messages = messages.with_json(json);
+                let messages = conversations.in_memory(messages)?;
+                let (messages, names) = image_messages::with_parts(messages, images_first)?;
                 let members: Vec<&str> = members.iter().map(|member| &**member).collect();
                 let order = image_messages::order(&names, key, &members)?;
                 sample.images = order.into_iter().map(|image| sample.images[image]).collect();
-                conversations.render_one(&messages, values, sample)?;
+                conversations.render_one(&Given::Value(messages), values, sample)?;
                 if !self.tokens.template.is_empty() {
                     expand(&self.tokens, &mut sample.text, &mut sample.trained, &mut sample.data);
                 }
@@ -161,16 +159,17 @@ impl ImageTexts {
     }
 
     /// The images of a record, as the model has them, and its key. Returns the members that they are in.
-    fn plan<'a>(
+    fn plan(
         &self,
-        values: &Values<'a>,
+        values: &Values<'_>,
         images: &mut Vec<Image>,
         key: &mut String,
-    ) -> Result<Vec<std::borrow::Cow<'a, str>>, String> {
+    ) -> Result<Vec<String>, String> {
         let mut members = Vec::new();
         let Some(list) = self.images.of(values) else { return Ok(members) };
+        let json = list.json();
         let mut described: DescribedAll<'_> =
-            serde_json::from_str(list.json()).map_err(|error| format!("internal error: {error}"))?;
+            serde_json::from_str(&json).map_err(|error| format!("internal error: {error}"))?;
         key.push_str(&described.key);
         if let Some(parts) = &self.first_of {
             let found = parts.iter().find(|part| described.images.iter().any(|image| image.part == **part));
@@ -194,7 +193,7 @@ impl ImageTexts {
             })?;
             let file = ImageFile { offset, bytes, width, height };
             images.push(Image { token: 0, plan, file });
-            members.push(part);
+            members.push(part.into_owned());
         }
         Ok(members)
     }

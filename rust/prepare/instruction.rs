@@ -8,7 +8,8 @@
 use std::borrow::Cow;
 
 use super::field::Field;
-use crate::format::{Content, Plain, Values, View};
+use super::message;
+use crate::format::{Content, Value, Values, View};
 
 /// The keys of the parts.
 #[derive(Debug, Clone)]
@@ -25,29 +26,22 @@ pub struct Columns {
 
 impl Columns {
     /// The messages of a record. The error says what was expected and found.
-    pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Plain<'a>, String> {
-        let mut messages = Vec::new();
+    pub(super) fn messages<'a>(&self, values: &Values<'a>) -> Result<Value<'a>, String> {
+        let mut messages = Vec::with_capacity(3);
         if let Some(system) = optional(self.system.as_ref(), values)? {
-            messages.push(("system", system));
+            messages.push(message::of("system", Value::Str(system)));
         }
         let instruction = required(&self.instruction, values)?;
-        messages.push((
-            "user",
-            match optional(self.input.as_ref(), values)? {
-                None => instruction,
-                Some(input) if instruction.is_empty() => input,
-                Some(input) => format!("{instruction}\n{input}").into(),
-            },
-        ));
-        if let Some(output) = &self.output {
-            messages.push(("assistant", required(output, values)?));
-        }
-        let write = |(role, content): &(&str, Cow<'_, str>)| {
-            serde_json::to_string(content)
-                .map(|content| format!(r#"{{"role":"{role}","content":{content}}}"#))
+        let said = match optional(self.input.as_ref(), values)? {
+            None => instruction,
+            Some(input) if instruction.is_empty() => input,
+            Some(input) => format!("{instruction}\n{input}").into(),
         };
-        let written = messages.iter().map(write).collect::<Result<Vec<_>, _>>();
-        Ok(Plain::new(format!("[{}]", written.map_err(|error| error.to_string())?.join(","))))
+        messages.push(message::of("user", Value::Str(said)));
+        if let Some(output) = &self.output {
+            messages.push(message::of("assistant", Value::Str(required(output, values)?)));
+        }
+        Ok(Value::List(messages))
     }
 }
 

@@ -12,7 +12,7 @@ pub mod fill_in_the_middle;
 mod image_messages;
 pub mod image_text;
 pub mod instruction;
-mod json_pairs;
+mod message;
 mod share_gpt;
 pub mod sidecars;
 

@@ -10,11 +10,11 @@
 //! Other keys of a message stay. A system prompt beside the messages becomes the first of them.
 
 use std::borrow::Cow;
-use std::fmt::Write;
 
-use serde_json::value::RawValue;
+use gristmill_json::Text;
 
-use super::json_pairs::{Pairs, write_pairs};
+use super::message::{self, Members, get, given, shown};
+use crate::format::Value;
 
 /// Names of those who speak, for messages.
 const SPEAKERS: &str = "human, user, gpt, assistant, model, system, tool, observation, function_response, tool_response, \
@@ -30,63 +30,46 @@ const LOST: [&str; 10] =
 
 /// Messages with `role` and `content`. One that has them already stays as it is if `takes_both`; else it is an error.
 /// `system` is a system prompt that stands beside messages with `from` and `value`. The error says what was expected and found.
-pub(super) fn messages(list: &str, takes_both: bool, system: Option<&str>) -> Result<String, String> {
-    let turns: Vec<Pairs<'_>> = serde_json::from_str(list)
-        .map_err(|error| format!("expected a list of messages that are objects: {error}"))?;
-    let mut written = String::with_capacity(list.len() + 16 * turns.len());
-    written.push('[');
+pub(super) fn messages<'a>(
+    list: Value<'a>,
+    takes_both: bool,
+    system: Option<Cow<'a, str>>,
+) -> Result<Value<'a>, String> {
+    let turns = message::all_members(list)?;
+    let mut messages = Vec::with_capacity(turns.len() + 1);
     if let Some(system) = missing_system(&turns, system)? {
-        let system = serde_json::to_string(system).map_err(|error| error.to_string())?;
-        _ = write!(written, r#"{{"role":"system","content":{system}}}"#);
+        messages.push(message::of("system", Value::Str(system)));
     }
-    for (index, turn) in turns.iter().enumerate() {
-        if written.len() > 1 {
-            written.push(',');
-        }
-        let has_role = given(turn, "role").is_some();
-        if takes_both && has_role {
-            write_pairs(&mut written, &turn.0, |_, _| Ok(None))?;
-            continue;
-        }
-        match (given(turn, "from"), turn.get("value")) {
-            (Some(from), Some(value)) if !has_role && given(turn, "content").is_none() => {
-                write_message(&mut written, turn, from, value, index)?;
-            }
-            _ if takes_both => {
-                return Err(format!("expected role and content, or from and value, in message {index}"));
-            }
-            _ => {
-                let keys: Vec<_> = turn.0.iter().map(|(key, _)| &**key).collect();
-                return Err(format!(
-                    "expected from and value, and no role and content, in message {index}, found the keys {keys:?}; messages \
-                     with role and content are of format=\"messages\""
-                ));
-            }
-        }
+    for (index, turn) in turns.into_iter().enumerate() {
+        let has_role = given(&turn, "role").is_some();
+        let is_turn = given(&turn, "from").is_some() && get(&turn, "value").is_some();
+        messages.push(if takes_both && has_role {
+            Value::Object(turn)
+        } else if is_turn && !has_role && given(&turn, "content").is_none() {
+            message_of(turn, index)?
+        } else if takes_both {
+            return Err(format!("expected role and content, or from and value, in message {index}"));
+        } else {
+            let keys: Vec<_> = turn.iter().map(|(key, _)| &**key).collect();
+            return Err(format!(
+                "expected from and value, and no role and content, in message {index}, found the keys {keys:?}; messages \
+                 with role and content are of format=\"messages\""
+            ));
+        });
     }
-    written.push(']');
-    Ok(written)
-}
-
-/// A value that is there, and not null.
-fn given<'a>(turn: &Pairs<'a>, key: &str) -> Option<&'a RawValue> {
-    turn.get(key).filter(|value| value.get() != "null")
-}
-
-/// The string that a value is.
-fn string(value: &RawValue) -> Option<String> {
-    serde_json::from_str(value.get()).ok()
+    Ok(Value::List(messages))
 }
 
 /// The system prompt that stands beside the messages, unless they have it too.
-fn missing_system<'a>(turns: &[Pairs<'_>], system: Option<&'a str>) -> Result<Option<&'a str>, String> {
-    let is_system =
-        |turn: &Pairs<'_>| given(turn, "from").and_then(string).is_some_and(|from| from == "system");
-    let Some(system) = system.filter(|_| turns.iter().any(|turn| given(turn, "from").is_some())) else {
-        return Ok(None);
-    };
+fn missing_system<'a>(
+    turns: &[Members<'_>],
+    system: Option<Cow<'a, str>>,
+) -> Result<Option<Cow<'a, str>>, String> {
+    let from = |turn: &Members<'_>| given(turn, "from").is_some();
+    let Some(system) = system.filter(|_| turns.iter().any(from)) else { return Ok(None) };
+    let is_system = |turn: &Members<'_>| get(turn, "from").and_then(Value::as_str) == Some("system");
     let Some(index) = turns.iter().position(is_system) else { return Ok(Some(system)) };
-    if turns[index].get("value").and_then(string).is_some_and(|own| own == system) {
+    if get(&turns[index], "value").and_then(Value::as_str) == Some(&*system) {
         return Ok(None);
     }
     Err(format!(
@@ -106,136 +89,170 @@ fn role_of(from: &str) -> Option<&'static str> {
     })
 }
 
-fn write_message(
-    out: &mut String,
-    turn: &Pairs<'_>,
-    from: &RawValue,
-    value: &RawValue,
-    index: usize,
-) -> Result<(), String> {
-    let role = string(from).and_then(|from| role_of(&from));
+/// The message that a turn is, which has `from` and `value`.
+fn message_of(turn: Members<'_>, index: usize) -> Result<Value<'_>, String> {
+    let from = get(&turn, "from").map(shown).unwrap_or_default();
+    let role = get(&turn, "from").and_then(Value::as_str).and_then(role_of);
     let role =
         role.ok_or_else(|| format!("expected from to be {SPEAKERS}, found {from} in message {index}"))?;
-    let is_lost = |key: &&&str| given(turn, key).is_some_and(|value| !["[]", "\"\""].contains(&value.get()));
-    if let Some(key) = LOST.iter().find(is_lost) {
+    let is_empty = |value: &Value<'_>| match value {
+        Value::List(items) => items.is_empty(),
+        value => value.as_str() == Some(""),
+    };
+    if let Some(key) = LOST.iter().find(|key| given(&turn, key).is_some_and(|value| !is_empty(value))) {
         return Err(format!(
             "expected what is trained under train or weight, and images as parts of the value, found the key {key:?} in message \
              {index}, which would be lost; rename or remove it"
         ));
     }
+    if role == CALLS && given(&turn, "tool_calls").is_some() {
+        return Err(format!(
+            "expected the calls of message {index} from {from} as its value, found tool_calls too; remove one of them"
+        ));
+    }
+    let (mut said, mut others) = (Value::Null, Members::with_capacity(turn.len()));
+    for (key, value) in turn {
+        match &*key {
+            "value" => said = value,
+            "from" | "role" | "content" => {}
+            "tool_calls" if role == CALLS => {}
+            _ => others.push((key, value)),
+        }
+    }
+    let mut members = Members::with_capacity(others.len() + 3);
     if role == CALLS {
-        let (thought, calls) = calls_of(value).map_err(|found| {
+        let (thought, calls) = calls_of(said).map_err(|found| {
             format!(
                 "expected a call such as {{\"name\": \"f\", \"arguments\": {{}}}} as JSON, or a list of calls, as the value of \
                  message {index} from {from}, found {found}"
             )
         })?;
-        if given(turn, "tool_calls").is_some() {
-            return Err(format!(
-                "expected the calls of message {index} from {from} as its value, found tool_calls too; remove one of them"
-            ));
-        }
-        _ = write!(out, r#"{{"role":"assistant","content":{thought},"tool_calls":{calls}"#);
+        members.push(("role".into(), "assistant".into()));
+        members.push(("content".into(), thought.into()));
+        members.push(("tool_calls".into(), Value::List(calls)));
     } else {
-        _ = write!(out, r#"{{"role":"{role}","content":{value}"#);
+        members.push(("role".into(), role.into()));
+        members.push(("content".into(), said));
     }
-    for (key, value) in &turn.0 {
-        let is_written =
-            ["from", "value", "role", "content"].contains(&&**key) || role == CALLS && key == "tool_calls";
-        if !is_written {
-            let key = serde_json::to_string(key).map_err(|error| error.to_string())?;
-            _ = write!(out, ",{key}:{value}");
-        }
-    }
-    out.push('}');
-    Ok(())
+    members.append(&mut others);
+    Ok(Value::Object(members))
 }
 
-/// The reasoning that precedes the calls of a value, as JSON, and a list of them. The error says what was found.
-fn calls_of(value: &RawValue) -> Result<(String, String), String> {
-    let text = string(value);
-    let json = text.as_deref().unwrap_or_else(|| value.get());
-    let thought = json.trim_start().strip_prefix(THOUGHT[0]).and_then(|rest| rest.split_once(THOUGHT[1]));
-    let json_of_calls = thought.map_or(json, |(_, rest)| rest).trim_start();
-    let before = if thought.is_some() { &json[..json.len() - json_of_calls.len()] } else { "" };
-    let thought = serde_json::to_string(before);
-    let calls = if json_of_calls.starts_with('[') {
-        serde_json::from_str::<Vec<Pairs<'_>>>(json_of_calls)
-    } else {
-        serde_json::from_str(json_of_calls).map(|call| vec![call])
+/// The reasoning that precedes the calls of a value, and the calls. The error says what was found.
+fn calls_of(value: Value<'_>) -> Result<(String, Vec<Value<'_>>), String> {
+    let (thought, calls) = match value {
+        Value::Str(text) => {
+            let thought = text.trim_start().strip_prefix(THOUGHT[0]);
+            let rest =
+                thought.and_then(|rest| rest.split_once(THOUGHT[1])).map(|(_, rest)| rest.trim_start());
+            let before = rest.map_or("", |rest| &text[..text.len() - rest.len()]);
+            let calls = parsed(&text[before.len()..]).map_err(|error| format!("another value: {error}"))?;
+            (before.to_owned(), calls)
+        }
+        value => (String::new(), value),
     };
-    let calls = calls.map_err(|error| format!("another value: {error}"))?;
+    let calls = if let Value::List(calls) = calls { calls } else { vec![calls] };
     if calls.is_empty() {
         return Err("an empty list".to_owned());
     }
-    let mut written = String::from("[");
-    for (index, call) in calls.iter().enumerate() {
-        written.push_str(if index == 0 { "{" } else { ",{" });
-        write_call(&mut written, call)?;
-        written.push('}');
-    }
-    written.push(']');
-    Ok((thought.map_err(|error| error.to_string())?, written))
+    Ok((thought, calls.into_iter().map(call).collect::<Result<_, _>>()?))
 }
 
-/// Writes the members of a call as templates take it.
-fn write_call(out: &mut String, call: &Pairs<'_>) -> Result<(), String> {
-    let wrapped = call.get("function").map(|function| serde_json::from_str::<Pairs<'_>>(function.get()));
-    let wrapped =
-        wrapped.transpose().map_err(|error| format!("a function that is another value: {error}"))?;
-    let (function, outside): (&Pairs<'_>, &[&str]) = match &wrapped {
-        Some(function) => (function, &["id", "type", "function"]),
-        None => (call, &["id", "type", "name", "arguments", "parameters"]),
+/// The value of JSON in a string.
+pub(super) fn parsed<'a>(json: &str) -> Result<Value<'a>, String> {
+    let mut text = Text::new(json);
+    let value = Value::read(&mut text, true).map(Value::into_owned);
+    let value = value.and_then(|value| text.end().map(|()| value));
+    value.map_err(|error| error.to_string())
+}
+
+/// A call as templates take it.
+fn call(call: Value<'_>) -> Result<Value<'_>, String> {
+    let Value::Object(mut call) = call else {
+        return Err(format!("another value: expected an object, found {}", shown(&call)));
+    };
+    let unknown = |members: &Members<'_>, known: &[&str]| {
+        members
+            .iter()
+            .find(|(key, _)| !known.contains(&&**key))
+            .map(|(key, _)| format!("the key {key:?} in one"))
+    };
+    let mut wrapped = match message::take(&mut call, "function") {
+        None => None,
+        Some(Value::Object(function)) => Some(function),
+        Some(other) => {
+            return Err(format!(
+                "a function that is another value: expected an object, found {}",
+                shown(&other)
+            ));
+        }
+    };
+    let known: &[&str] = match wrapped {
+        Some(_) => &["id", "type", "function"],
+        None => &["id", "type", "name", "arguments", "parameters"],
     };
     let inside = ["name", "arguments", "parameters"];
-    let unknown = call.0.iter().find(|(key, _)| !outside.contains(&&**key));
-    let unknown = unknown.or_else(|| {
-        wrapped.as_ref().and_then(|function| function.0.iter().find(|(key, _)| !inside.contains(&&**key)))
-    });
-    if let Some((key, _)) = unknown {
-        return Err(format!("the key {key:?} in one"));
+    let found = unknown(&call, known);
+    let found = found.or_else(|| wrapped.as_ref().and_then(|function| unknown(function, &inside)));
+    if let Some(found) = found {
+        return Err(found);
     }
-    let name = function.get("name").filter(|name| string(name).is_some());
+    let id = message::take(&mut call, "id").filter(|id| *id != Value::Null);
+    let function = wrapped.as_mut().unwrap_or(&mut call);
+    let name = message::take(function, "name").filter(|name| name.as_str().is_some());
     let name = name.ok_or("one without a string as its name")?;
-    let arguments = given(function, "arguments").or_else(|| given(function, "parameters"));
-    let arguments = arguments.and_then(object).ok_or("one without an object as its arguments")?;
-    if let Some(id) = given(call, "id") {
-        _ = write!(out, r#""id":{id},"#);
-    }
-    _ = write!(out, r#""type":"function","function":{{"name":{name},"arguments":{arguments}}}"#);
-    Ok(())
+    let arguments = ["arguments", "parameters"].into_iter().find(|key| given(function, key).is_some());
+    let arguments = arguments.and_then(|key| message::take(function, key)).and_then(object);
+    let arguments = arguments.ok_or("one without an object as its arguments")?;
+    let mut members: Members<'_> = id.into_iter().map(|id| ("id".into(), id)).collect();
+    members.push(("type".into(), "function".into()));
+    let function = vec![("name".into(), name), ("arguments".into(), arguments)];
+    members.push(("function".into(), Value::Object(function)));
+    Ok(Value::Object(members))
 }
 
-/// The JSON of the object that a value is, or that a string holds.
-fn object(value: &RawValue) -> Option<Cow<'_, str>> {
-    let json = match string(value) {
-        Some(text) => Cow::Owned(text),
-        None => Cow::Borrowed(value.get()),
+/// The object that a value is, or that a string holds.
+fn object(value: Value<'_>) -> Option<Value<'_>> {
+    let value = match value {
+        Value::Str(text) => parsed(&text).ok()?,
+        value => value,
     };
-    serde_json::from_str::<Pairs<'_>>(&json).is_ok().then_some(json)
+    matches!(value, Value::Object(_)).then_some(value)
 }
 
 #[cfg(test)]
 mod tests {
     use super::*;
 
+    fn read(json: &str) -> Value<'static> {
+        parsed(json).unwrap()
+    }
+
+    fn messages(list: &str, takes_both: bool, system: Option<&str>) -> Result<Value<'static>, String> {
+        super::messages(read(list), takes_both, system.map(|system| Cow::Owned(system.to_owned())))
+    }
+
     #[test]
     fn messages_get_roles_and_keep_their_other_keys() {
-        let list = r#"[{"from": "human", "value": "a\n\"", "id": 3}, {"from": "gpt", "value": [1.50], "weight": 0, "loss": null, "images": []}]"#;
+        let list = r#"[{"from": "human", "value": "a\n\"", "id": 3}, {"from": "gpt", "value": [1.5], "weight": 0, "loss": null, "images": []}]"#;
         assert_eq!(
             messages(list, false, None).unwrap(),
-            r#"[{"role":"user","content":"a\n\"","id":3},{"role":"assistant","content":[1.50],"weight":0,"loss":null,"images":[]}]"#
+            read(
+                r#"[{"role":"user","content":"a\n\"","id":3},{"role":"assistant","content":[1.5],"weight":0,"loss":null,"images":[]}]"#
+            )
         );
-        assert_eq!(messages("[]", false, None).unwrap(), "[]");
+        assert_eq!(messages("[]", false, None).unwrap(), read("[]"));
     }
 
     #[test]
     fn messages_of_both_kinds_may_be_mixed() {
-        let list = r#"[{"from": "human", "value": "a"}, {"role": "tool", "content": [1.50], "x": null}, {"role": null, "from": "gpt",
+        let list = r#"[{"from": "human", "value": "a"}, {"role": "tool", "content": [1.5], "x": null}, {"role": null, "from": "gpt",
             "value": "b", "weight": 0}, {"from": "observation", "value": "c", "content": null}]"#;
         assert_eq!(
             messages(list, true, None).unwrap(),
-            r#"[{"role":"user","content":"a"},{"role":"tool","content":[1.50],"x":null},{"role":"assistant","content":"b","weight":0},{"role":"tool","content":"c"}]"#
+            read(
+                r#"[{"role":"user","content":"a"},{"role":"tool","content":[1.5],"x":null},{"role":"assistant","content":"b","weight":0},{"role":"tool","content":"c"}]"#
+            )
         );
         let error = messages(r#"[{"value": "a"}]"#, true, None).unwrap_err();
         assert!(error.contains("expected role and content, or from and value, in message 0"), "{error}");
@@ -248,7 +265,7 @@ mod tests {
             messages(&format!(r#"[{{"from":"{from}","value":{value},"weight":1}}]"#), false, None)
         };
         let expected = |thought: &str, calls: &str| {
-            format!(r#"[{{"role":"assistant","content":{thought},"tool_calls":{calls},"weight":1}}]"#)
+            read(&format!(r#"[{{"role":"assistant","content":{thought},"tool_calls":{calls},"weight":1}}]"#))
         };
         let add = r#"{"type":"function","function":{"name":"add","arguments":{"a": 1.50}}}"#;
         for value in [
@@ -273,13 +290,14 @@ mod tests {
         // The value itself is the call, as a column of JSON has it.
         let found =
             messages(r#"[{"from":"tool_call","value":{"name":"add","arguments":{"a": 1.50}}}]"#, false, None);
-        assert!(found.unwrap().contains(add));
+        let calls = format!(r#"[{{"role":"assistant","content":"","tool_calls":[{add}]}}]"#);
+        assert_eq!(found.unwrap(), read(&calls));
     }
 
     #[test]
     fn values_that_are_no_calls_are_errors() {
         for (value, expected) in [
-            (r#""add(1)""#, "found another value: expected value at line 1 column 1"),
+            (r#""add(1)""#, "found another value: expected a value at byte 0 of the JSON"),
             (r#""[]""#, "found an empty list"),
             ("null", "found another value"),
             (r#""{\"name\": \"f\"}""#, "found one without an object as its arguments"),
@@ -288,7 +306,10 @@ mod tests {
             (r#""{\"name\": 1, \"arguments\": {}}""#, "without a string as its name"),
             (r#""{\"name\": \"f\", \"arguments\": {}, \"thought\": \"x\"}""#, "the key \"thought\" in one"),
             (r#""{\"function\": {\"name\": \"f\", \"arguments\": {}, \"x\": 1}}""#, "the key \"x\" in one"),
-            (r#""{\"name\": \"f\", \"arguments\": {}} and""#, "found another value: trailing characters"),
+            (
+                r#""{\"name\": \"f\", \"arguments\": {}} and""#,
+                "found another value: expected the end at byte",
+            ),
         ] {
             let list =
                 format!(r#"[{{"from":"human","value":"a"}},{{"from":"function_call","value":{value}}}]"#);
@@ -305,15 +326,15 @@ mod tests {
     fn system_prompt_beside_the_messages_comes_first() {
         let list = r#"[{"from":"human","value":"a"}]"#;
         let expected = r#"[{"role":"system","content":"\"s\""},{"role":"user","content":"a"}]"#;
-        assert_eq!(messages(list, false, Some("\"s\"")).unwrap(), expected);
+        assert_eq!(messages(list, false, Some("\"s\"")).unwrap(), read(expected));
         let own = r#"[{"from":"system","value":"s"},{"from":"human","value":"a"}]"#;
         let expected = r#"[{"role":"system","content":"s"},{"role":"user","content":"a"}]"#;
-        assert_eq!(messages(own, true, Some("s")).unwrap(), expected);
+        assert_eq!(messages(own, true, Some("s")).unwrap(), read(expected));
         let error = messages(own, false, Some("t")).unwrap_err();
         assert!(error.contains("found another one under the key \"system\" than in message 0"), "{error}");
         // Messages with role and content have theirs among them.
         let list = r#"[{"role":"user","content":"a"}]"#;
-        assert_eq!(messages(list, true, Some("s")).unwrap(), list);
+        assert_eq!(messages(list, true, Some("s")).unwrap(), read(list));
     }
 
     #[test]

@@ -5,7 +5,7 @@ use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
 use super::PromptSpec;
 use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Exact, Position, RawKind, ReadError, ReadOptions, RecordReader};
+use crate::format::{AfterError, Position, RawKind, ReadError, ReadOptions, RecordReader};
 use crate::lane::joined_shard::{Beside, JoinedShard, Read, Wanted};
 use crate::store::Shard;
 
@@ -54,15 +54,7 @@ pub(super) struct Chunk {
 /// A record of a chunk.
 pub(super) enum Entry {
     /// One with so many bytes, of a shard, and its index among all records.
-    Record {
-        shard: u32,
-        index: u64,
-        kind: RawKind,
-        position: Position,
-        length: usize,
-        /// Its values that JSON lacks.
-        exact: Option<Box<Exact>>,
-    },
+    Record { shard: u32, index: u64, kind: RawKind, position: Position, length: usize },
     /// One that the row list leaves out.
     Dropped,
     /// One that cannot be read, or the rest of the shard.
@@ -176,8 +168,7 @@ impl Reading {
             }
             chunk.entries.push(match read {
                 Ok(Read::Record { kind, position, length }) => {
-                    let exact = reader.take_exact();
-                    Entry::Record { shard: number, index, kind, position, length, exact }
+                    Entry::Record { shard: number, index, kind, position, length }
                 }
                 Ok(Read::Dropped | Read::End) => Entry::Dropped,
                 Err(ReadError { error, rest }) => Entry::Unreadable { shard: number, error, rest },

@@ -8,7 +8,7 @@ use super::input::{Chunk, Entry};
 use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
-use crate::format::{self, AfterError, Exact, RawRecord, Values};
+use crate::format::{self, AfterError, RawRecord, Values};
 use crate::prepare::Sample;
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 
@@ -119,12 +119,12 @@ impl<'a> Preparer<'a> {
                     part.filtered += 1;
                     continue;
                 }
-                Entry::Record { shard, index, kind, position, length, exact } => {
+                Entry::Record { shard, index, kind, position, length } => {
                     let (record, after) = rest.split_at(length);
                     rest = after;
                     let joined = Joined::take(&self.spec.sidecars, shard, &mut beside, &mut rest);
                     let record = RawRecord { kind, position, bytes: record };
-                    match self.record((shard, index), record, exact.as_deref(), joined, &mut part)? {
+                    match self.record((shard, index), record, joined, &mut part)? {
                         Outcome::Kept => continue,
                         Outcome::Filtered => {
                             part.filtered += 1;
@@ -151,7 +151,6 @@ impl<'a> Preparer<'a> {
         &mut self,
         (shard, index): (u32, u64),
         record: RawRecord<'_>,
-        exact: Option<&Exact>,
         joined: Joined<'_>,
         part: &mut Part,
     ) -> Result<Outcome> {
@@ -185,7 +184,7 @@ impl<'a> Preparer<'a> {
             (Ok(true), Ok(_)) => Outcome::Kept,
         };
         if matches!(outcome, Outcome::Kept) {
-            self.keep((shard, index), record, exact, part);
+            self.keep((shard, index), record, part);
         } else {
             part.ids.truncate(ids);
             part.id_counts.truncate(id_counts);
@@ -236,29 +235,18 @@ impl<'a> Preparer<'a> {
         })
     }
 
-    fn keep(
-        &mut self,
-        (shard, index): (u32, u64),
-        record: RawRecord<'_>,
-        exact: Option<&Exact>,
-        part: &mut Part,
-    ) {
+    fn keep(&mut self, (shard, index): (u32, u64), record: RawRecord<'_>, part: &mut Part) {
         part.places.push((shard, record.position.record, index));
         if !self.spec.keeps_records {
             return;
         }
-        let bytes = format::without_mark(record);
         let before = part.records.len();
-        match exact {
-            Some(exact) => exact.write(bytes, &mut part.records),
-            None => part.records.extend_from_slice(bytes),
-        }
-        part.record_bytes.push(part.records.len() - before);
-        format::for_each_key(bytes, |key| {
+        format::write_exact(record, &mut part.records, |key| {
             if !self.keys.contains(key) {
                 self.keys.insert(key.to_owned());
                 part.keys.push(key.to_owned());
             }
         });
+        part.record_bytes.push(part.records.len() - before);
     }
 }

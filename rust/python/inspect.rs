@@ -19,7 +19,7 @@ use crate::error::{Error, Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
     AfterError, Column, Format, Member, Position, Projection, RawKind, RawRecord, ReadError, ReadOptions,
-    RecordReader, Scratch, Values, without_mark,
+    RecordReader, Scratch, Values, json_of,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
@@ -324,7 +324,7 @@ fn record(reader: &mut RecordReader, number: u64) -> Result<Option<(u64, u64, Ve
         let found = match reader.next_raw() {
             Ok(None) => return Ok(None),
             Ok(Some(record)) if record.position.record == number => {
-                (record.position.byte, without_mark(record).to_vec())
+                (record.position.byte, json_of(record).into_owned())
             }
             Ok(Some(_)) => continue,
             Err(error) if error.rest == AfterError::Readable && error.error.record < Some(number) => continue,

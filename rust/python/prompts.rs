@@ -71,8 +71,7 @@ impl Reading {
                 Plan::Text(plan) => Prompt::Text(wanted(&plan.field)),
             });
         }
-        let columns =
-            if self.keeps_records { Projection::all().with_exact() } else { Projection::named(columns) };
+        let columns = if self.keeps_records { Projection::all() } else { Projection::named(columns) };
         let shards = self.paths.into_iter().zip(self.sizes);
         Ok(PromptSpec {
             shards: shards.map(|(path, size)| Shard::whole(path, size)).collect(),

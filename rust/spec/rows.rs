@@ -11,7 +11,7 @@ use std::sync::atomic::AtomicBool;
 
 use crate::error::{Error, Result, ShardError};
 use crate::format::keep::Ids;
-use crate::format::{Position, ReadError, ReadOptions, RecordReader, without_mark};
+use crate::format::{Position, ReadError, ReadOptions, RecordReader, json_of};
 use crate::store::Shard;
 
 /// Rows that are left out, by the shards of a manifest: for each the numbers of its records, ascending.
@@ -116,8 +116,8 @@ impl Lists {
                     next.map(|(position, _)| position)
                 } else {
                     let record = reader.next_raw()?;
-                    let line = record.map(|record| std::str::from_utf8(without_mark(record)));
-                    let line = line.transpose().map_err(|error| {
+                    let line = record.map(json_of);
+                    let line = line.as_deref().map(std::str::from_utf8).transpose().map_err(|error| {
                         let reason = format!("expected ids in UTF-8, found {error}");
                         located(
                             &file.path,

@@ -11,7 +11,7 @@ use crate::ast::NameId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eval::{Eval, Setting};
 use crate::heap::{Heap, Limits};
-use crate::input::{Data, NoneFields, Reader, input_error};
+use crate::input::{Data, NoneFields, Reader, check_printed, input_error};
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;
@@ -213,7 +213,7 @@ impl ChatTemplate {
         with_memory(|bump| {
             let mut session = Session::open(self, bump, chat)?;
             let rendered = session.render(session.messages, chat.add_generation_prompt)?;
-            Ok(session.finish(rendered))
+            session.finish(rendered)
         })
     }
 }
@@ -257,6 +257,8 @@ pub(crate) struct Session<'a> {
     globals: Vec<Val<'a>>,
     date: Option<DateTime>,
     prompt: Option<String>,
+    /// The keys of values that must not be printed.
+    typed: Vec<String>,
 }
 
 impl<'a> Session<'a> {
@@ -302,6 +304,7 @@ impl<'a> Session<'a> {
         if messages.items.is_empty() {
             return Err(input_error("messages: the conversation is empty"));
         }
+        let typed = reader.typed;
         let origins = Arc::new(origins);
         Ok(Self {
             template,
@@ -313,6 +316,7 @@ impl<'a> Session<'a> {
             globals,
             date: chat.date,
             prompt: None,
+            typed,
         })
     }
 
@@ -380,8 +384,9 @@ impl<'a> Session<'a> {
         self.globals[name as usize] = value;
     }
 
-    pub(crate) fn finish(&self, rendered: Rendered) -> Rendering {
-        Rendering::new(rendered, Arc::clone(&self.origins))
+    pub(crate) fn finish(&self, rendered: Rendered) -> Result<Rendering> {
+        check_printed(&self.typed, &rendered.text)?;
+        Ok(Rendering::new(rendered, Arc::clone(&self.origins)))
     }
 }
 

@@ -4,7 +4,7 @@
 use std::borrow::Cow;
 
 use bumpalo::collections::Vec as BumpVec;
-use gristmill_json::{Begin, MAX_DEPTH, Read, ReadError, Text, Tree, Value};
+use gristmill_json::{Begin, MAX_DEPTH, Read, ReadError, Source, Text, Tree, Value, View};
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::Heap;
@@ -18,6 +18,8 @@ use crate::value::{Big, Dict, Val};
 pub enum Data<'v> {
     /// JSON, read as Python's `json.loads` reads it.
     Json(&'v [u8]),
+    /// A value of a record.
+    View(View<'v>),
     /// A value in memory.
     Value(&'v Value<'v>),
 }
@@ -25,7 +27,7 @@ pub enum Data<'v> {
 /// The treatment of message fields that are None.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
 pub enum NoneFields {
-    /// They are left out, and reasoning is known by the names `reasoning_content` and `thinking`, whichever one the
+    /// They are left out, also where a struct of a row fills them in further inside, and reasoning is known by the names `reasoning_content` and `thinking`, whichever one the
     /// message has: as transformers 5.24 does it.
     #[default]
     Drop,
@@ -33,6 +35,11 @@ pub enum NoneFields {
     Keep,
 }
 
+/// Stands for a value whose type JSON lacks: a character that no text has. Every part of a string of it shows that there
+/// was one.
+pub(crate) const STAND_IN: &str = "\u{fdd0}";
+/// The same in JSON of ASCII.
+const ESCAPED_STAND_IN: &str = "\\ufdd0";
 /// Up to how many entries of a dict are compared one by one to find a key that is there twice.
 const SMALL_DICT: usize = 24;
 
@@ -55,13 +62,15 @@ pub(crate) struct Reader<'a, 'r> {
     items: BumpVec<'a, Val<'a>>,
     entries: BumpVec<'a, (Val<'a>, Val<'a>)>,
     depth: u32,
+    /// The keys of values whose types JSON lacks, in place of which there are stand-ins.
+    pub typed: Vec<String>,
 }
 
 impl<'a, 'r> Reader<'a, 'r> {
     pub(crate) fn new(heap: &'a Heap<'a>, origins: &'r mut Origins, none_fields: NoneFields) -> Self {
         let items = BumpVec::with_capacity_in(16, heap.bump());
         let entries = BumpVec::with_capacity_in(16, heap.bump());
-        Self { heap, origins, none_fields, items, entries, depth: 0 }
+        Self { heap, origins, none_fields, items, entries, depth: 0, typed: Vec::new() }
     }
 
     /// Reads an input that is known by this name.
@@ -70,6 +79,10 @@ impl<'a, 'r> Reader<'a, 'r> {
         let place = Place { root, message: 0, parent: 0, level: 0, part: 0 };
         let value = match data {
             Data::Json(bytes) => self.json(bytes, place, key),
+            Data::View(view) => match view.source() {
+                Source::Text(mut text) => self.value(&mut text, place, key),
+                Source::Packed(mut packed) => self.value(&mut packed, place, key),
+            },
             Data::Value(value) => self.value(&mut Tree(value), place, key),
         };
         value.map_err(|error| Error::new(error.kind(), format!("{name}: {}", error.message())))
@@ -124,12 +137,30 @@ impl<'a, 'r> Reader<'a, 'r> {
         Ok(value)
     }
 
-    fn value(&mut self, reader: &mut impl Read<'a>, place: Place, key: Key) -> Result<Val<'a>> {
+    fn value<R: Read<'a>>(&mut self, reader: &mut R, place: Place, key: Key) -> Result<Val<'a>> {
         let begin = reader.begin()?;
+        self.begun(begin, reader, place, key)
+    }
+
+    /// Reads on after the beginning of a value.
+    fn begun<R: Read<'a>>(
+        &mut self,
+        begin: Begin<'a, R::Inside>,
+        reader: &mut R,
+        place: Place,
+        key: Key,
+    ) -> Result<Val<'a>> {
+        if let Begin::Json(text) = begin {
+            return self.value(&mut Text::new(text), place, key);
+        }
         let node = self.node(place, key);
         let origin = Origin(node);
         Ok(match begin {
-            Begin::Null => Val::None(origin),
+            Begin::Null | Begin::Filled | Begin::Json(_) => Val::None(origin),
+            Begin::Typed => {
+                self.note_typed(node);
+                self.heap.str(Str::new(STAND_IN, origin))?
+            }
             Begin::Bool(value) => Val::Bool(value, origin),
             Begin::Int(value) => Val::Int(value, origin),
             Begin::BigInt(digits) => self.integer(self.text(digits)?, origin)?,
@@ -153,14 +184,28 @@ impl<'a, 'r> Reader<'a, 'r> {
                 let inside = self.inside(place, node, 0);
                 while let Some(name) = reader.next_key(&mut object)? {
                     let name = self.text(name)?;
+                    let begin = reader.begin()?;
+                    if matches!(begin, Begin::Filled) && self.none_fields == NoneFields::Drop {
+                        continue;
+                    }
                     let key = self.origins.name(name);
-                    let value = self.value(reader, inside, key)?;
+                    let value = self.begun(begin, reader, inside, key)?;
                     self.entries.push((self.heap.str(Str::new(name, origin))?, value));
                 }
                 self.depth -= 1;
                 self.dict(begin, origin, is_message(place))?
             }
         })
+    }
+
+    /// Notes the key of a value whose type JSON lacks.
+    fn note_typed(&mut self, node: u32) {
+        let path = self.origins.path(node);
+        let name = path.iter().rev().find_map(|key| self.origins.key_text(*key)).unwrap_or_default();
+        let name = format!("{name:?}");
+        if !self.typed.contains(&name) {
+            self.typed.push(name);
+        }
     }
 
     fn text(&self, text: Cow<'a, str>) -> Result<&'a str> {
@@ -280,6 +325,18 @@ impl From<ReadError> for Error {
     fn from(error: ReadError) -> Self {
         input_error(error.to_string())
     }
+}
+
+/// Checks that no stand-in is in a text that was rendered, if there are any, for values under the keys `typed`.
+pub(crate) fn check_printed(typed: &[String], text: &str) -> Result<()> {
+    if typed.is_empty() || ![STAND_IN, ESCAPED_STAND_IN].iter().any(|found| text.contains(found)) {
+        return Ok(());
+    }
+    Err(input_error(format!(
+        "expected values that JSON has where the template prints them, found a date, a time, a duration, a decimal, bytes or \
+         NaN under {}; write them as strings or numbers",
+        typed.join(", ")
+    )))
 }
 
 pub(crate) fn input_error(message: impl Into<String>) -> Error {

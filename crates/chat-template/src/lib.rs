@@ -34,7 +34,7 @@ mod value;
 
 pub use chat::{Chat, ChatTemplate};
 pub use error::{Error, ErrorKind, Result};
-pub use gristmill_json::Value;
+pub use gristmill_json::{Value, View};
 pub use heap::Limits;
 pub use input::{Data, NoneFields};
 pub use mask::{SampleUnit, TrainOn, Trained, TrainedSpan, Training};

@@ -261,7 +261,7 @@ fn part_is_written(session: &mut Session<'_>, message: usize, one: &Reasoning<'_
     messages[message] = marked(session, &messages[message], &Mark { parent, part, origin })?;
     let messages = session.heap.slice(&messages)?;
     let rendered = session.render(messages, session.add_generation_prompt)?;
-    let rendering = session.finish(rendered);
+    let rendering = session.finish(rendered)?;
     Ok(Written::of(&rendering).pieces.iter().any(|(piece, _)| *piece == origin.0))
 }
 

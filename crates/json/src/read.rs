@@ -41,6 +41,12 @@ pub trait Read<'a> {
 pub enum Begin<'a, I> {
     /// Null.
     Null,
+    /// Null that a struct fills in for a record without the key.
+    Filled,
+    /// A value whose type JSON lacks.
+    Typed,
+    /// A value that is written in a text of its own.
+    Json(&'a str),
     /// True or false.
     Bool(bool),
     /// An integer.
@@ -183,16 +189,16 @@ impl<'a> Read<'a> for Text<'a> {
     #[inline]
     fn next_key(&mut self, is_first: &mut bool) -> Result<Option<Cow<'a, str>>, ReadError> {
         let scanner = &mut self.0;
-        if !std::mem::take(is_first) {
-            if !scanner.next_member()? {
-                return Ok(None);
-            }
-        } else {
+        let has_next = if std::mem::take(is_first) {
             scanner.space();
-            if scanner.peek() == Some(b'}') {
-                scanner.at += 1;
-                return Ok(None);
-            }
+            let is_empty = scanner.peek() == Some(b'}');
+            scanner.at += usize::from(is_empty);
+            !is_empty
+        } else {
+            scanner.next_member()?
+        };
+        if !has_next {
+            return Ok(None);
         }
         if scanner.peek() != Some(b'"') {
             return Err(scanner.expected("a key ('\"')").into());
@@ -220,6 +226,7 @@ impl<'v> Read<'v> for Tree<'v> {
     fn begin(&mut self) -> Result<Begin<'v, Rest<'v>>, ReadError> {
         Ok(match self.0 {
             Value::Null => Begin::Null,
+            Value::Typed => Begin::Typed,
             Value::Bool(value) => Begin::Bool(*value),
             Value::Int(value) => Begin::Int(*value),
             Value::BigInt(digits) => Begin::BigInt(Cow::Borrowed(digits)),

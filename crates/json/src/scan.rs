@@ -96,7 +96,7 @@ pub fn value(text: &[u8]) -> Result<View<'_>, Fault> {
     let at = scanner.at;
     scanner.value()?;
     scanner.end_of_line("the end after the value")?;
-    Ok(View { line, at })
+    Ok(View::written(line, at))
 }
 
 /// The inner result says whether there is a text, the outer whether the line is valid.

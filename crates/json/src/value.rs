@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use crate::read::{Begin, MAX_DEPTH, Read, ReadError};
+use crate::read::{Begin, MAX_DEPTH, Read, ReadError, Text};
 
 /// A value as JSON has it, in memory.
 ///
@@ -17,6 +17,8 @@ use crate::read::{Begin, MAX_DEPTH, Read, ReadError};
 pub enum Value<'v> {
     /// Python's None.
     Null,
+    /// A value whose type JSON lacks, such as a date: templates see that there is one, and must not print it.
+    Typed,
     /// True or False.
     Bool(bool),
     /// An integer.
@@ -34,51 +36,74 @@ pub enum Value<'v> {
 }
 
 impl<'v> Value<'v> {
-    /// Reads a value.
-    pub fn read(reader: &mut impl Read<'v>) -> Result<Self, ReadError> {
-        Self::read_at(reader, 0)
+    /// Reads a value, with the keys that structs fill in with null if `keeps_filled`.
+    pub fn read(reader: &mut impl Read<'v>, keeps_filled: bool) -> Result<Self, ReadError> {
+        let begin = reader.begin()?;
+        Self::read_from(begin, reader, keeps_filled, 0)
     }
 
-    fn read_at(reader: &mut impl Read<'v>, depth: u32) -> Result<Self, ReadError> {
-        Ok(match reader.begin()? {
-            Begin::Null => Self::Null,
+    fn read_from<R: Read<'v>>(
+        begin: Begin<'v, R::Inside>,
+        reader: &mut R,
+        keeps_filled: bool,
+        depth: u32,
+    ) -> Result<Self, ReadError> {
+        Ok(match begin {
+            Begin::Null | Begin::Filled => Self::Null,
+            Begin::Typed => Self::Typed,
             Begin::Bool(value) => Self::Bool(value),
             Begin::Int(value) => Self::Int(value),
             Begin::BigInt(digits) => Self::BigInt(digits),
             Begin::Float(value) => Self::Float(value),
             Begin::Str(text) => Self::Str(text),
+            Begin::Json(text) => {
+                let mut text = Text::new(text);
+                let begin = text.begin()?;
+                Self::read_from(begin, &mut text, keeps_filled, depth)?
+            }
             Begin::List(_) | Begin::Object(_) if depth == MAX_DEPTH => return Err(ReadError::too_deep()),
             Begin::List(mut list) => {
                 let mut items = Vec::new();
                 while reader.next_item(&mut list)? {
-                    items.push(Self::read_at(reader, depth + 1)?);
+                    let begin = reader.begin()?;
+                    items.push(Self::read_from(begin, reader, keeps_filled, depth + 1)?);
                 }
                 Self::List(items)
             }
             Begin::Object(mut object) => {
                 let mut members = Vec::new();
                 while let Some(key) = reader.next_key(&mut object)? {
-                    members.push((key, Self::read_at(reader, depth + 1)?));
+                    let begin = reader.begin()?;
+                    if keeps_filled || !matches!(begin, Begin::Filled) {
+                        members.push((key, Self::read_from(begin, reader, keeps_filled, depth + 1)?));
+                    }
                 }
                 Self::Object(members)
             }
         })
     }
 
-    /// The value of a key of an object; of one that is there twice the last.
-    pub fn get(&self, key: &str) -> Option<&Self> {
-        let Self::Object(members) = self else { return None };
-        members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
+    /// The same without anything borrowed.
+    pub fn into_owned(self) -> Value<'static> {
+        let owned = |text: Cow<'_, str>| Cow::Owned(text.into_owned());
+        match self {
+            Self::Null => Value::Null,
+            Self::Typed => Value::Typed,
+            Self::Bool(value) => Value::Bool(value),
+            Self::Int(value) => Value::Int(value),
+            Self::BigInt(digits) => Value::BigInt(owned(digits)),
+            Self::Float(value) => Value::Float(value),
+            Self::Str(text) => Value::Str(owned(text)),
+            Self::List(items) => Value::List(items.into_iter().map(Self::into_owned).collect()),
+            Self::Object(members) => Value::Object(
+                members.into_iter().map(|(key, value)| (owned(key), value.into_owned())).collect(),
+            ),
+        }
     }
 
     /// The string that it is.
     pub fn as_str(&self) -> Option<&str> {
         if let Self::Str(text) = self { Some(text) } else { None }
-    }
-
-    /// Whether it is null.
-    pub fn is_null(&self) -> bool {
-        matches!(self, Self::Null)
     }
 }
 

@@ -1,9 +1,13 @@
-//! Values of a validated text, which are parsed when they are looked at.
+//! Values that are looked at where they are: in a valid text, which is parsed as far as that needs, or packed.
 
 use std::borrow::Cow;
 
+use crate::packed::{self, Packed, PackedReader, Typed};
 use crate::path::Step;
+use crate::read::{ReadError, Text};
 use crate::scan::{Append, Fault, Scanner, Skip};
+use crate::value::Value;
+use crate::write::write_json;
 
 /// A validated line, and where the wanted values are in it.
 #[derive(Debug, Clone, Copy)]
@@ -14,13 +18,37 @@ pub struct Line<'a> {
     pub offsets: &'a [Option<usize>],
 }
 
-/// A value of a record.
+impl<'a> Line<'a> {
+    /// The value of the wanted path with this index.
+    pub fn get(&self, path: usize) -> Option<View<'a>> {
+        Some(View::written(self.line, (*self.offsets.get(path)?)?))
+    }
+}
+
+/// A value of a record, as it is held: written in a text, or packed.
 #[derive(Debug, Clone, Copy)]
-pub struct View<'a> {
-    /// The text that it is in.
-    pub line: &'a str,
-    /// Its first byte.
-    pub at: usize,
+pub struct View<'a>(pub(crate) Held<'a>);
+
+#[derive(Debug, Clone, Copy)]
+pub(crate) enum Held<'a> {
+    Written(Written<'a>),
+    /// The bytes that begin with it.
+    Packed(&'a [u8]),
+}
+
+/// A value in a text that is valid, and its first byte.
+#[derive(Debug, Clone, Copy)]
+pub(crate) struct Written<'a> {
+    pub(crate) text: &'a str,
+    pub(crate) at: usize,
+}
+
+/// What reads a value.
+pub enum Source<'a> {
+    /// It is written.
+    Text(Text<'a>),
+    /// It is packed.
+    Packed(PackedReader<'a>),
 }
 
 /// The content of a value.
@@ -55,24 +83,63 @@ impl Content<'_> {
 }
 
 impl<'a> View<'a> {
-    /// Parses it.
-    pub fn content(self) -> Content<'a> {
-        match self.line.as_bytes()[self.at] {
-            b'{' => Content::Object,
-            b'[' => Content::Array,
-            b'"' => self.text().map_or(Content::Null, Content::Text),
-            b't' => Content::Boolean(true),
-            b'f' => Content::Boolean(false),
-            b'n' => Content::Null,
-            _ => self.number().map_or(Content::Null, Content::Number),
+    /// A packed value.
+    pub fn packed(bytes: &'a [u8]) -> Self {
+        match Packed::of(bytes) {
+            Packed::Json(text) => Self::written(text, 0),
+            _ => Self(Held::Packed(bytes)),
         }
     }
 
-    /// It as it is written.
-    pub fn json(self) -> &'a str {
-        let mut scanner = self.scanner();
-        let end = scanner.value().map_or(self.line.len(), |()| scanner.at);
-        &self.line[self.at..end]
+    /// The value at a byte of a valid text.
+    pub(crate) fn written(text: &'a str, at: usize) -> Self {
+        Self(Held::Written(Written { text, at }))
+    }
+
+    /// Parses it.
+    pub fn content(self) -> Content<'a> {
+        match self.0 {
+            Held::Written(value) => value.content(),
+            Held::Packed(bytes) => match Packed::of(bytes) {
+                Packed::Null | Packed::Filled | Packed::Json(_) => Content::Null,
+                Packed::Bool(value) => Content::Boolean(value),
+                Packed::Int(number) => Content::Number(number as f64),
+                Packed::BigInt(digits) => digits.parse().map_or(Content::Null, Content::Number),
+                Packed::Float(number) => Content::Number(number),
+                Packed::Text(text) => Content::Text(Cow::Borrowed(text)),
+                Packed::List(_) | Packed::Map(_) => Content::Array,
+                Packed::Object(_) => Content::Object,
+                Packed::Typed(value) => value.content(),
+            },
+        }
+    }
+
+    /// It as JSON.
+    pub fn json(self) -> Cow<'a, str> {
+        match self.0 {
+            Held::Written(value) => Cow::Borrowed(value.json()),
+            Held::Packed(_) => {
+                let mut json = Vec::new();
+                write_json(self, &mut json);
+                Cow::Owned(String::from_utf8(json).unwrap_or_default())
+            }
+        }
+    }
+
+    /// A reader of it.
+    pub fn source(self) -> Source<'a> {
+        match self.0 {
+            Held::Written(Written { text, at }) => Source::Text(Text::at(text, at)),
+            Held::Packed(bytes) => Source::Packed(PackedReader::new(bytes)),
+        }
+    }
+
+    /// Reads it, with the keys that structs fill in with null if `keeps_filled`.
+    pub fn to_value(self, keeps_filled: bool) -> Result<Value<'a>, ReadError> {
+        match self.source() {
+            Source::Text(mut text) => Value::read(&mut text, keeps_filled),
+            Source::Packed(mut packed) => Value::read(&mut packed, keeps_filled),
+        }
     }
 
     /// The value that a step leads to; none if there is no such member or item.
@@ -96,48 +163,66 @@ impl<'a> View<'a> {
     pub fn id(self) -> Option<Cow<'a, str>> {
         match self.content() {
             Content::Text(text) => Some(text),
-            Content::Number(_) => {
-                let mut scanner = self.scanner();
-                scanner.number().ok()?;
-                Some(Cow::Borrowed(&self.line[self.at..scanner.at]))
-            }
+            Content::Number(_) => Some(self.json()),
             _ => None,
         }
     }
 
     /// Whether it is an array.
     pub fn is_array(self) -> bool {
-        self.is(b'[')
+        match self.0 {
+            Held::Written(value) => value.is(b'['),
+            Held::Packed(bytes) => matches!(Packed::of(bytes), Packed::List(_) | Packed::Map(_)),
+        }
     }
 
     /// The items of an array; none of any other value.
     pub fn items(self) -> Items<'a> {
-        let mut scanner = self.scanner();
-        let more = self.is_array() && scanner.open_array();
-        Items { scanner, more }
+        Items(match self.0 {
+            Held::Written(value) => {
+                let mut scanner = value.scanner();
+                let more = value.is(b'[') && scanner.open_array();
+                Left::Written(scanner, more)
+            }
+            Held::Packed(bytes) => match Packed::of(bytes) {
+                Packed::List(items) | Packed::Map(items) => Left::Packed(items),
+                _ => Left::None,
+            },
+        })
     }
 
     /// Whether it is an object without members, or no object.
     pub fn has_no_members(self) -> bool {
-        !self.is(b'{') || !self.scanner().open_object().unwrap_or(false)
+        match self.0 {
+            Held::Written(value) => !value.is(b'{') || !value.scanner().open_object().unwrap_or(false),
+            Held::Packed(bytes) => match Packed::of(bytes) {
+                Packed::Object(mut members) => members.next().is_none(),
+                _ => true,
+            },
+        }
     }
 
-    fn is(self, first: u8) -> bool {
-        self.line.as_bytes()[self.at] == first
+    /// The members of a packed object: keys and values.
+    pub fn packed_members(self) -> impl Iterator<Item = (&'a str, Self)> {
+        let members = match self.0 {
+            Held::Packed(bytes) => match Packed::of(bytes) {
+                Packed::Object(members) => Some(members),
+                _ => None,
+            },
+            Held::Written(_) => None,
+        };
+        members.into_iter().flatten().map(|(key, value)| (key, Self::packed(value)))
     }
 
-    fn scanner(self) -> Scanner<'a> {
-        Scanner { line: self.line, at: self.at }
-    }
-
-    fn text(self) -> Option<Cow<'a, str>> {
-        self.scanner().unescaped().ok()?
-    }
-
-    fn number(self) -> Option<f64> {
-        let mut scanner = self.scanner();
-        scanner.number().ok()?;
-        self.line[self.at..scanner.at].parse().ok()
+    /// The value, if JSON lacks its type.
+    pub fn typed(self) -> Option<Typed<'a>> {
+        match self.0 {
+            Held::Packed(bytes) => match Packed::of(bytes) {
+                Packed::Typed(value) => Some(value),
+                _ => None,
+            },
+            Held::Written(_) => None,
+        }
     }
 
     fn item(self, index: i64) -> Option<Self> {
@@ -145,20 +230,60 @@ impl<'a> View<'a> {
             Ok(index) => index,
             Err(_) => self.items().count().checked_sub(usize::try_from(index.unsigned_abs()).ok()?)?,
         };
-        let mut items = self.items();
-        for _ in 0..before {
-            items.pass()?;
-        }
-        items.first()
+        self.items().nth(before)
     }
 
     fn member(self, key: &str) -> Option<Self> {
+        match self.0 {
+            Held::Written(value) => value.member(key),
+            Held::Packed(_) => {
+                self.packed_members().filter(|(name, _)| *name == key).last().map(|(_, value)| value)
+            }
+        }
+    }
+}
+
+impl<'a> Written<'a> {
+    fn content(self) -> Content<'a> {
+        match self.text.as_bytes()[self.at] {
+            b'{' => Content::Object,
+            b'[' => Content::Array,
+            b'"' => self.scanner().unescaped().ok().flatten().map_or(Content::Null, Content::Text),
+            b't' => Content::Boolean(true),
+            b'f' => Content::Boolean(false),
+            b'n' => Content::Null,
+            _ => self.number().map_or(Content::Null, Content::Number),
+        }
+    }
+
+    /// It as it is written.
+    pub(crate) fn json(self) -> &'a str {
+        let mut scanner = self.scanner();
+        let end = scanner.value().map_or(self.text.len(), |()| scanner.at);
+        &self.text[self.at..end]
+    }
+
+    fn is(self, first: u8) -> bool {
+        self.text.as_bytes()[self.at] == first
+    }
+
+    pub(crate) fn scanner(self) -> Scanner<'a> {
+        Scanner { line: self.text, at: self.at }
+    }
+
+    fn number(self) -> Option<f64> {
+        let mut scanner = self.scanner();
+        scanner.number().ok()?;
+        self.text[self.at..scanner.at].parse().ok()
+    }
+
+    fn member(self, key: &str) -> Option<View<'a>> {
         let mut found = None;
         let mut scanner = self.scanner();
         let mut more = self.is(b'{') && scanner.open_object().ok()?;
         while more {
             if scanner.unescaped_key().ok()?.is_some_and(|other| other == key) {
-                found = Some(View { line: self.line, at: scanner.at });
+                found = Some(View::written(self.text, scanner.at));
             }
             scanner.value().ok()?;
             more = scanner.next_member().ok()?;
@@ -168,34 +293,29 @@ impl<'a> View<'a> {
 }
 
 /// The items of an array.
-pub struct Items<'a> {
-    scanner: Scanner<'a>,
-    more: bool,
-}
+pub struct Items<'a>(Left<'a>);
 
-impl<'a> Items<'a> {
-    /// The first of those left.
-    fn first(&self) -> Option<View<'a>> {
-        self.more.then_some(View { line: self.scanner.line, at: self.scanner.at })
-    }
-
-    /// Passes over the first of those left.
-    fn pass(&mut self) -> Option<()> {
-        if self.more {
-            self.scanner.value().ok()?;
-            self.more = self.scanner.next_item(b']', "").ok()?;
-        }
-        Some(())
-    }
+enum Left<'a> {
+    None,
+    /// At the next item, if there is more.
+    Written(Scanner<'a>, bool),
+    Packed(packed::Items<'a>),
 }
 
 impl<'a> Iterator for Items<'a> {
     type Item = View<'a>;
 
     fn next(&mut self) -> Option<View<'a>> {
-        let item = self.first()?;
-        self.pass()?;
-        Some(item)
+        match &mut self.0 {
+            Left::None | Left::Written(_, false) => None,
+            Left::Written(scanner, more) => {
+                let item = View::written(scanner.line, scanner.at);
+                scanner.value().ok()?;
+                *more = scanner.next_item(b']', "").ok()?;
+                Some(item)
+            }
+            Left::Packed(items) => items.next().map(View::packed),
+        }
     }
 }
 

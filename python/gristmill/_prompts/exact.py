@@ -1,6 +1,6 @@
 """Values that JSON lacks, of Parquet, Arrow and rows of Python: as pyarrow's `to_pylist` gives them.
 
-The core notes them in a record's JSON (`rust/format/exact.rs`).
+The core notes them in a record's JSON (`crates/json/src/packed/typed.rs`).
 """
 
 import base64

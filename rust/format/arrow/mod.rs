@@ -6,16 +6,17 @@
 mod array;
 mod flatbuffer;
 mod message;
+mod pack;
 mod schema;
-mod write;
 
 use std::collections::{BTreeMap, BTreeSet};
 use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicBool, Ordering};
 
+use gristmill_json::{Packer, base64};
+
 use super::columns::{RowFault, check_names, inflated_limit, shown, text_of_row};
-use super::exact::{Exact, base64};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
@@ -24,8 +25,8 @@ use crate::store::{Piece, Source};
 use array::{Array, Data, Dictionary, Loader, Place};
 use message::{BatchHeader, Content, Message, Messages, message};
 pub(super) use message::{FILE_MAGIC, STREAM_MAGIC, is_old_stream};
+use pack::Writer;
 pub(super) use schema::{Field, Kind};
-use write::Writer;
 
 /// Reads the rows of a stream or file.
 pub(super) struct ArrowReader {
@@ -51,9 +52,7 @@ pub(super) struct ArrowReader {
     rows_left: u64,
     /// The most bytes of a batch.
     limit: u64,
-    line: Vec<u8>,
-    /// The values of the line that JSON lacks.
-    exact: Exact,
+    packed: Packer,
     scratch: Scratch,
 }
 
@@ -114,8 +113,7 @@ impl ArrowReader {
             row: 0,
             rows_left: 0,
             limit: inflated_limit(options.max_document_bytes),
-            line: Vec::new(),
-            exact: Exact::default(),
+            packed: Packer::default(),
             scratch: Scratch::default(),
         };
         if piece.is_some() {
@@ -179,11 +177,6 @@ impl ArrowReader {
     pub(super) fn columns(&self) -> Vec<Column> {
         let column = |field: &Field| Column { name: field.name.clone(), kind: field.type_name() };
         self.fields.iter().map(column).collect()
-    }
-
-    /// The values that JSON lacks of the row that was read last. They are taken once.
-    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
-        self.exact.take()
     }
 
     /// Goes to the next batch of the piece, which may be empty, and loads dictionaries on the way. Returns whether there is
@@ -279,8 +272,8 @@ impl ArrowReader {
     fn read_row(&mut self, index: usize) -> Result<bool, RowFault> {
         if let Some(columns) = self.filter.clone() {
             self.load(&columns)?;
-            self.write(&columns, index)?;
-            let kept = self.options.keeps(&self.line, &mut self.scratch);
+            self.pack(&columns, index)?;
+            let kept = self.options.keeps(self.packed.bytes(), &mut self.scratch);
             if !kept.map_err(|reason| (AfterError::Readable, reason))? {
                 return Ok(false);
             }
@@ -290,7 +283,7 @@ impl ArrowReader {
             Values::Rows(columns) => {
                 let columns = Arc::clone(columns);
                 self.load(&columns)?;
-                self.write(&columns, index)?;
+                self.pack(&columns, index)?;
             }
         }
         Ok(true)
@@ -323,21 +316,19 @@ impl ArrowReader {
         Ok(())
     }
 
-    /// Writes columns of a row, which are loaded, as a JSON object.
-    fn write(&mut self, columns: &[usize], index: usize) -> Result<(), RowFault> {
-        let Self { line, exact, batch, fields, options, .. } = self;
-        line.clear();
-        exact.clear();
+    /// Packs columns of a row, which are loaded, as an object.
+    fn pack(&mut self, columns: &[usize], index: usize) -> Result<(), RowFault> {
+        let Self { packed, batch, fields, options, .. } = self;
+        packed.clear();
         let columns =
             columns.iter().filter_map(|&column| Some((&fields[column], batch.columns[column].as_ref()?)));
-        let exact = options.projection.is_exact().then_some(exact);
-        Writer { out: line, exact, longest: options.max_document_bytes }.write_object(columns, index)
+        Writer { out: packed, longest: options.max_document_bytes }.pack_object(columns, index)
     }
 
     /// The wanted columns of a row that was read.
     fn value(&self, index: usize) -> Result<(RawKind, &[u8]), RowFault> {
         let Values::Text { name, column, members } = &self.values else {
-            return Ok((RawKind::Row, &self.line));
+            return Ok((RawKind::Row, self.packed.bytes()));
         };
         let column = self.batch.columns[*column].as_ref();
         let bytes = column.map_or(Ok(None), |column| text(column, members, index))?;

@@ -128,11 +128,6 @@ pub(super) fn members(record: RawRecord<'_>) -> Result<Vec<Member>, String> {
     json::members(line).map_err(|fault| fault.describe(line, record.bytes.len() - line.len(), ""))
 }
 
-/// Calls `each` with the keys of a valid line, as they are written there.
-pub fn for_each_key<'a>(line: &'a [u8], each: impl FnMut(&'a str)) {
-    json::for_each_key(line, each);
-}
-
 /// The value of a JSON text, which may begin with a byte order mark. The error is a message about it.
 pub(super) fn value(text: &[u8]) -> Result<View<'_>, String> {
     let text = text.strip_prefix(BYTE_ORDER_MARK).unwrap_or(text);

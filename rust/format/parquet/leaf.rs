@@ -160,11 +160,6 @@ impl Leaf {
         (&self.column, self.values_taken - 1)
     }
 
-    /// The value that was taken last.
-    pub(super) fn last_value(&self) -> (&Column, usize) {
-        (&self.column, self.values_taken.saturating_sub(1))
-    }
-
     /// Whether all levels of the row were taken.
     pub(super) fn is_taken(&self) -> bool {
         self.levels_taken == self.definition.len()

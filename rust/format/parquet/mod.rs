@@ -20,7 +20,7 @@ use parquet::schema::types::TypePtr;
 use super::columns::{RowFault, check_names, inflated_limit, text_of_row};
 use super::projection::Columns;
 use super::reader::{Column, Found, Unreadable};
-use super::{AfterError, Exact, Position, RawKind, RawRecord, ReadOptions, Scratch};
+use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::store::{Piece, Source};
 pub(super) use footer::MAGICS;
 use footer::{group_rows, groups_in, metadata};
@@ -152,14 +152,6 @@ impl ParquetReader {
         Found::Target
     }
 
-    /// The values that JSON lacks of the row that was read last. They are taken once.
-    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
-        match &mut self.values {
-            Values::Rows(rows) => rows.take_exact(),
-            Values::Text(_) | Values::TextOfFilter(_) => None,
-        }
-    }
-
     /// The columns of the file.
     pub(super) fn columns(&self) -> Vec<Column> {
         let column = |field: &TypePtr| Column { name: field.name().to_owned(), kind: rows::type_name(field) };
@@ -207,7 +199,7 @@ impl ParquetReader {
         let found = filter.columns.read(&self.file, self.group);
         self.check(found)?;
         let Some(Filter { columns, scratch }) = &mut self.filter else { return Ok(true) };
-        self.options.keeps(columns.write()?, scratch).map_err(|reason| (AfterError::Readable, reason))
+        self.options.keeps(columns.pack()?, scratch).map_err(|reason| (AfterError::Readable, reason))
     }
 
     /// Checks that there was a row to be read.
@@ -221,7 +213,7 @@ impl ParquetReader {
     /// The wanted columns of the row that was read last.
     fn values(&mut self) -> Result<(RawKind, &[u8]), RowFault> {
         let leaf = match &mut self.values {
-            Values::Rows(rows) => return Ok((RawKind::Row, rows.write()?)),
+            Values::Rows(rows) => return Ok((RawKind::Row, rows.pack()?)),
             Values::Text(leaf) => Some(&**leaf),
             Values::TextOfFilter(name) => self.filter.as_ref().and_then(|filter| filter.columns.leaf(name)),
         };
@@ -252,13 +244,7 @@ impl Values {
                     Self::Text(Box::new(leaf))
                 });
             }
-            Columns::All => {
-                let mut rows = Rows::new(metadata, size, longest, |_| true)?;
-                if options.projection.is_exact() {
-                    rows.want_exact();
-                }
-                return Ok(Self::Rows(rows));
-            }
+            Columns::All => return Ok(Self::Rows(Rows::new(metadata, size, longest, |_| true)?)),
             Columns::Named(names) => names,
         };
         let rows = Rows::new(metadata, size, longest, |name| names.iter().any(|wanted| wanted == name))?;

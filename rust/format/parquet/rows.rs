@@ -1,7 +1,8 @@
-//! Rows as JSON objects, which are read as lines are: for filters, and for records of several columns, of any types.
+//! Rows as packed objects: for filters, and for records of several columns, of any types.
 
 use std::ops::Range;
 
+use gristmill_json::Packer;
 use parquet::basic::{ConvertedType, LogicalType, Repetition, TimeUnit, Type};
 use parquet::data_type::AsBytes;
 use parquet::file::metadata::ParquetMetaData;
@@ -13,23 +14,15 @@ use super::pages::PageSource;
 use crate::format::AfterError;
 use crate::format::arrow::{Field, Kind as ArrowKind, stored_fields};
 use crate::format::columns::{RowFault, check_row_length};
-use crate::format::exact::{Exact, Typed};
-use crate::format::to_json::{
-    LARGEST_DECIMAL_BYTES, open_map, write_bytes, write_date, write_decimal, write_duration, write_filled,
-    write_float, write_integer, write_null, write_string, write_text, write_time, write_timestamp,
-    write_unknown, write_uuid,
-};
 
 /// Some columns of a file.
 pub(super) struct Rows {
-    /// The start of each column's member, `"name":`, and its values.
-    columns: Vec<(Vec<u8>, Node)>,
+    /// The name of each column, and its values.
+    columns: Vec<(String, Node)>,
     leaves: Vec<Leaf>,
     /// The row that was read last.
-    line: Vec<u8>,
+    row: Packer,
     longest: u64,
-    /// The values of the line that JSON lacks. None: they are not wanted.
-    exact: Option<Exact>,
 }
 
 /// A column, or what is inside one.
@@ -47,8 +40,10 @@ enum NodeKind {
         /// The time zone of timestamps in UTC, if the file names another one.
         zone: Option<String>,
     },
-    /// The start of each member, and its values.
-    Struct(Vec<(Vec<u8>, Node)>),
+    /// The name of each member, and its values.
+    Struct(Vec<(String, Node)>),
+    /// The key and value of a map's item.
+    Pair(Vec<Node>),
     List {
         /// The definition level from which on it has items.
         definition: i16,
@@ -58,7 +53,7 @@ enum NodeKind {
     },
 }
 
-/// How a value is written.
+/// How a value is packed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 enum Kind {
     /// As its type in the file says; strings as far as they are UTF-8.
@@ -83,7 +78,7 @@ enum Kind {
 
 impl Rows {
     /// The columns that are `wanted`, by their names, of a file of `size` bytes. None: there is none of them. A row of more
-    /// than `longest` bytes is not written.
+    /// than `longest` bytes as JSON is not packed.
     pub(super) fn new(
         metadata: &ParquetMetaData,
         size: u64,
@@ -91,8 +86,7 @@ impl Rows {
         wanted: impl Fn(&str) -> bool,
     ) -> Result<Self, String> {
         let schema = metadata.file_metadata().schema_descr();
-        let mut rows =
-            Self { columns: Vec::new(), leaves: Vec::new(), line: Vec::new(), longest, exact: None };
+        let mut rows = Self { columns: Vec::new(), leaves: Vec::new(), row: Packer::default(), longest };
         let mut index = 0;
         for field in schema.root_schema().get_fields() {
             let leaves = index..index + count_leaves(field);
@@ -139,37 +133,24 @@ impl Rows {
         Ok(true)
     }
 
-    /// Notes from now on what the values are that JSON lacks.
-    pub(super) fn want_exact(&mut self) {
-        self.exact = Some(Exact::default());
-    }
-
     /// Takes what the schema that Arrow stores says beyond Parquet's own.
     fn refine(&mut self, metadata: &ParquetMetaData) {
         let pairs = metadata.file_metadata().key_value_metadata().into_iter().flatten();
         let stored = pairs.filter(|pair| pair.key == "ARROW:schema").find_map(|pair| pair.value.as_deref());
         let fields = stored.and_then(stored_fields).unwrap_or_default();
-        for (start, node) in &mut self.columns {
-            if let Some(field) = fields.iter().find(|field| *start == member_start(&field.name)) {
+        for (name, node) in &mut self.columns {
+            if let Some(field) = fields.iter().find(|field| *name == field.name) {
                 node.refine(field);
             }
         }
     }
 
-    /// The values that JSON lacks of the row that was written last.
-    pub(super) fn take_exact(&mut self) -> Option<Box<Exact>> {
-        self.exact.as_mut()?.take()
-    }
-
-    /// The row that was read last, as a JSON object.
-    pub(super) fn write(&mut self) -> Result<&[u8], RowFault> {
-        let Self { columns, leaves, line, longest, exact } = self;
-        line.clear();
-        if let Some(exact) = exact {
-            exact.clear();
-        }
-        write_members(columns, &mut Writer { leaves, out: line, longest: *longest, exact: exact.as_mut() })?;
-        if leaves.iter().all(Leaf::is_taken) { Ok(line) } else { Err(inconsistent()) }
+    /// The row that was read last, as a packed object.
+    pub(super) fn pack(&mut self) -> Result<&[u8], RowFault> {
+        let Self { columns, leaves, row, longest } = self;
+        row.clear();
+        pack_members(columns, &mut Writer { leaves, out: row, longest: *longest })?;
+        if leaves.iter().all(Leaf::is_taken) { Ok(row.bytes()) } else { Err(inconsistent()) }
     }
 }
 
@@ -182,17 +163,10 @@ fn count_leaves(field: &SchemaType) -> usize {
     if field.is_primitive() { 1 } else { field.get_fields().iter().map(|field| count_leaves(field)).sum() }
 }
 
-/// The start of a member, and its values, whose leaves begin at `leaf`. None: it has no leaves. `definition` and
+/// The name of a member, and its values, whose leaves begin at `leaf`. None: it has no leaves. `definition` and
 /// `repetition` are the levels of what it is in.
-fn member(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<(Vec<u8>, Node)> {
-    Some((member_start(field.name()), node(field, leaf, definition, repetition)?))
-}
-
-fn member_start(name: &str) -> Vec<u8> {
-    let mut start = Vec::new();
-    write_string(name, &mut start);
-    start.push(b':');
-    start
+fn member(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<(String, Node)> {
+    Some((field.name().to_owned(), node(field, leaf, definition, repetition)?))
 }
 
 fn node(field: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
@@ -248,13 +222,12 @@ fn list(
     Some(Node { leaves: item.leaves.clone(), definition, kind })
 }
 
-/// A map's key and value: as the pair of Python that they are, an array of two.
+/// A map's key and value.
 fn pair(entry: &SchemaType, leaf: &mut usize, definition: i16, repetition: i16) -> Option<Node> {
     let first = *leaf;
     let fields = entry.get_fields().iter();
-    let members: Vec<_> =
-        fields.filter_map(|field| Some((Vec::new(), node(field, leaf, definition, repetition)?))).collect();
-    (*leaf > first).then_some(Node { leaves: first..*leaf, definition, kind: NodeKind::Struct(members) })
+    let parts = fields.filter_map(|field| node(field, leaf, definition, repetition)).collect();
+    (*leaf > first).then_some(Node { leaves: first..*leaf, definition, kind: NodeKind::Pair(parts) })
 }
 
 /// The repeated field of a list or map.
@@ -380,12 +353,11 @@ fn per_second(unit: TimeUnit) -> i64 {
     }
 }
 
-/// A row on its way from levels and values to JSON.
+/// A row on its way from levels and values to a packed object.
 struct Writer<'a> {
     leaves: &'a mut [Leaf],
-    out: &'a mut Vec<u8>,
+    out: &'a mut Packer,
     longest: u64,
-    exact: Option<&'a mut Exact>,
 }
 
 impl Writer<'_> {
@@ -395,69 +367,57 @@ impl Writer<'_> {
     }
 }
 
-/// Whether these are the items of a pair, which have no keys.
-fn are_pair(members: &[(Vec<u8>, Node)]) -> bool {
-    members.first().is_some_and(|(start, _)| start.is_empty())
-}
-
-fn write_members(members: &[(Vec<u8>, Node)], writer: &mut Writer<'_>) -> Result<(), RowFault> {
-    let is_pair = are_pair(members);
-    let [open, close] = if is_pair { *b"[]" } else { *b"{}" };
-    writer.out.push(open);
-    for (index, (start, node)) in members.iter().enumerate() {
-        if index > 0 {
-            writer.out.push(b',');
-        }
-        writer.out.extend_from_slice(start);
-        node.write(!is_pair, writer)?;
+fn pack_members(members: &[(String, Node)], writer: &mut Writer<'_>) -> Result<(), RowFault> {
+    let opened = writer.out.open_object();
+    for (name, node) in members {
+        writer.out.key(name);
+        node.pack(true, writer)?;
     }
-    writer.out.push(close);
+    writer.out.close(opened);
     Ok(())
 }
 
 impl Node {
-    fn write(&self, is_member: bool, writer: &mut Writer<'_>) -> Result<(), RowFault> {
+    fn pack(&self, is_member: bool, writer: &mut Writer<'_>) -> Result<(), RowFault> {
         let level = |writer: &Writer<'_>| writer.leaves[self.leaves.start].next_definition();
         let found = level(writer).ok_or_else(inconsistent)?;
         if found < self.definition {
             writer.take_absent(self.leaves.clone());
-            let write = if is_member { write_filled } else { write_null };
-            write(writer.out);
+            if is_member {
+                writer.out.filled();
+            } else {
+                writer.out.null();
+            }
             return Ok(());
         }
         match &self.kind {
             NodeKind::Value { kind, zone } => {
-                let leaf = &mut writer.leaves[self.leaves.start];
-                let start = writer.out.len();
-                kind.write(leaf, writer.out)?;
-                if let Some(exact) = &mut writer.exact {
-                    let mut bytes = [0; 8];
-                    if let Some(value) = kind.typed(zone.as_deref(), leaf, &mut bytes) {
-                        exact.note(start..writer.out.len(), &value);
-                    }
-                }
+                kind.pack(zone.as_deref(), &mut writer.leaves[self.leaves.start], writer.out)?;
                 check_row_length(writer.out, writer.longest)
             }
-            NodeKind::Struct(members) => write_members(members, writer),
+            NodeKind::Struct(members) => pack_members(members, writer),
+            NodeKind::Pair(parts) => {
+                let opened = writer.out.open_list();
+                parts.iter().try_for_each(|part| part.pack(false, writer))?;
+                writer.out.close(opened);
+                Ok(())
+            }
             NodeKind::List { definition, repetition, item } => {
-                match &item.kind {
-                    NodeKind::Struct(members) if are_pair(members) => open_map(writer.out),
-                    _ => writer.out.push(b'['),
-                }
+                let is_map = matches!(item.kind, NodeKind::Pair(_));
+                let opened = if is_map { writer.out.open_map() } else { writer.out.open_list() };
                 if found < *definition {
                     writer.take_absent(self.leaves.clone());
-                    writer.out.push(b']');
+                    writer.out.close(opened);
                     return Ok(());
                 }
                 loop {
-                    item.write(false, writer)?;
+                    item.pack(false, writer)?;
                     check_row_length(writer.out, writer.longest)?;
                     if writer.leaves[self.leaves.start].next_repetition() < *repetition {
                         break;
                     }
-                    writer.out.push(b',');
                 }
-                writer.out.push(b']');
+                writer.out.close(opened);
                 Ok(())
             }
         }
@@ -478,6 +438,10 @@ impl Node {
             NodeKind::Struct(members) if members.len() == field.children.len() => {
                 members.iter_mut().zip(&field.children).for_each(|((_, node), field)| node.refine(field));
             }
+            NodeKind::Pair(parts) => {
+                let fields = field.children.iter();
+                parts.iter_mut().zip(fields).for_each(|(node, field)| node.refine(field));
+            }
             NodeKind::Struct(_) => {}
             NodeKind::List { item, .. } => field.children.iter().for_each(|field| item.refine(field)),
         }
@@ -485,129 +449,70 @@ impl Node {
 }
 
 impl Kind {
-    /// The leaf's last value, if JSON lacks it. `bytes` is room for an integer.
-    fn typed<'a>(self, zone: Option<&'a str>, leaf: &'a Leaf, bytes: &'a mut [u8; 8]) -> Option<Typed<'a>> {
-        let (column, index) = leaf.last_value();
-        let is_nan = |value: f64| value.is_nan().then_some(Typed::NotANumber);
-        match column {
-            Column::Boolean(_) => None,
-            Column::Int32(typed) => self.typed_integer((*typed.values.get(index)?).into(), zone, bytes),
-            Column::Int64(typed) => self.typed_integer(*typed.values.get(index)?, zone, bytes),
-            Column::Int96(typed) => {
-                let time = typed.values.get(index)?.to_nanos();
-                Some(Typed::Timestamp { time, per_second: 1_000_000_000, zone: None })
-            }
-            Column::Float(typed) => is_nan((*typed.values.get(index)?).into()),
-            Column::Double(typed) => is_nan(*typed.values.get(index)?),
-            Column::Bytes(typed) => self.typed_bytes(typed.values.get(index)?.data()),
-            Column::FixedBytes(typed) => self.typed_bytes(typed.values.get(index)?.as_bytes()),
-        }
-    }
-
-    fn typed_integer<'a>(
-        self,
-        time: i64,
-        zone: Option<&'a str>,
-        bytes: &'a mut [u8; 8],
-    ) -> Option<Typed<'a>> {
-        *bytes = time.to_be_bytes();
-        match self {
-            Self::Decimal(scale) => Some(Typed::Decimal { bytes, scale }),
-            Self::Date => Some(Typed::Date(time)),
-            Self::Time(per_second) => Some(Typed::Time { time, per_second }),
-            Self::Timestamp { per_second, is_utc } => {
-                let zone = is_utc.then_some(zone.unwrap_or("UTC"));
-                Some(Typed::Timestamp { time, per_second, zone })
-            }
-            Self::Duration(per_second) => Some(Typed::Duration { time, per_second }),
-            _ => None,
-        }
-    }
-
-    fn typed_bytes(self, bytes: &[u8]) -> Option<Typed<'_>> {
-        match (self, bytes) {
-            (Self::Text | Self::Json | Self::Null, _) => None,
-            (Self::Decimal(scale), _) => {
-                (bytes.len() <= LARGEST_DECIMAL_BYTES).then_some(Typed::Decimal { bytes, scale })
-            }
-            (Self::Float16, &[low, high]) => {
-                half::f16::from_le_bytes([low, high]).is_nan().then_some(Typed::NotANumber)
-            }
-            (Self::Uuid, _) if bytes.len() == 16 => Some(Typed::Uuid(bytes)),
-            _ => Some(Typed::Bytes(bytes)),
-        }
-    }
-
-    /// Writes the leaf's next value.
-    fn write(self, leaf: &mut Leaf, out: &mut Vec<u8>) -> Result<(), RowFault> {
+    /// Packs the leaf's next value.
+    fn pack(self, zone: Option<&str>, leaf: &mut Leaf, out: &mut Packer) -> Result<(), RowFault> {
         let (column, index) = leaf.take_value();
         let missing = || (AfterError::Lost, corrupt("a value is missing"));
         match column {
-            Column::Boolean(typed) => {
-                let value = *typed.values.get(index).ok_or_else(missing)?;
-                out.extend_from_slice(if value { b"true" } else { b"false" });
-            }
+            Column::Boolean(typed) => out.boolean(*typed.values.get(index).ok_or_else(missing)?),
             Column::Int32(typed) => {
                 let value = *typed.values.get(index).ok_or_else(missing)?;
                 match self {
-                    Self::Unsigned => write_integer(value.cast_unsigned(), out),
-                    _ => self.write_integer(value.into(), out),
+                    Self::Unsigned => out.integer(value.cast_unsigned()),
+                    _ => self.pack_integer(value.into(), zone, out),
                 }
             }
             Column::Int64(typed) => {
                 let value = *typed.values.get(index).ok_or_else(missing)?;
                 match self {
-                    Self::Unsigned => write_integer(value.cast_unsigned(), out),
-                    _ => self.write_integer(value, out),
+                    Self::Unsigned => out.integer(value.cast_unsigned()),
+                    _ => self.pack_integer(value, zone, out),
                 }
             }
             Column::Int96(typed) => {
                 // The legacy type of timestamps: nanoseconds of a day, and the day.
                 let value = typed.values.get(index).ok_or_else(missing)?;
-                write_timestamp(value.to_nanos(), 1_000_000_000, false, out);
+                out.timestamp(value.to_nanos(), 1_000_000_000, None);
             }
-            Column::Float(typed) => {
-                write_float((*typed.values.get(index).ok_or_else(missing)?).into(), out);
-            }
-            Column::Double(typed) => write_float(*typed.values.get(index).ok_or_else(missing)?, out),
+            Column::Float(typed) => out.float((*typed.values.get(index).ok_or_else(missing)?).into()),
+            Column::Double(typed) => out.float(*typed.values.get(index).ok_or_else(missing)?),
             Column::Bytes(typed) => {
                 let value = typed.values.get(index).ok_or_else(missing)?;
                 if !matches!(self, Self::Text | Self::Json) {
-                    self.write_bytes(value.data(), out);
+                    self.pack_bytes(value.data(), out);
                     return Ok(());
                 }
-                if let Err(fault) = write_text(value.data(), self == Self::Json, out) {
+                if let Err(fault) = out.text(value.data(), self == Self::Json) {
                     return Err((AfterError::Readable, fault.describe(&leaf.name())));
                 }
             }
             Column::FixedBytes(typed) => {
-                let value = typed.values.get(index).ok_or_else(missing)?;
-                self.write_bytes(value.as_bytes(), out);
+                self.pack_bytes(typed.values.get(index).ok_or_else(missing)?.as_bytes(), out);
             }
         }
         Ok(())
     }
 
-    fn write_integer(self, value: i64, out: &mut Vec<u8>) {
+    fn pack_integer(self, value: i64, zone: Option<&str>, out: &mut Packer) {
         match self {
-            Self::Decimal(scale) => write_decimal(&value.to_be_bytes(), scale, out),
-            Self::Date => write_date(value, out),
-            Self::Time(per_second) => write_time(value, per_second, out),
-            Self::Timestamp { per_second, is_utc } => write_timestamp(value, per_second, is_utc, out),
-            Self::Duration(_) => write_duration(value, out),
-            _ => write_integer(value, out),
+            Self::Decimal(scale) => out.decimal(&value.to_be_bytes(), scale),
+            Self::Date => out.date(value),
+            Self::Time(per_second) => out.time(value, per_second),
+            Self::Timestamp { per_second, is_utc } => {
+                out.timestamp(value, per_second, is_utc.then_some(zone.unwrap_or("UTC")));
+            }
+            Self::Duration(per_second) => out.duration(value, per_second),
+            _ => out.integer(value),
         }
     }
 
-    fn write_bytes(self, value: &[u8], out: &mut Vec<u8>) {
+    fn pack_bytes(self, value: &[u8], out: &mut Packer) {
         match (self, value) {
-            (Self::Decimal(scale), _) => write_decimal(value, scale, out),
-            (Self::Float16, &[low, high]) => {
-                write_float(half::f16::from_le_bytes([low, high]).into(), out);
-            }
-            (Self::Uuid, _) if value.len() == 16 => write_uuid(value, out),
-            (Self::Null, _) => write_unknown(out),
-            _ => write_bytes(value, out),
+            (Self::Decimal(scale), _) => out.decimal(value, scale),
+            (Self::Float16, &[low, high]) => out.float(half::f16::from_le_bytes([low, high]).into()),
+            (Self::Uuid, _) if value.len() == 16 => out.uuid(value),
+            (Self::Null, _) => out.unknown(),
+            _ => out.binary(value),
         }
     }
 }

@@ -2,7 +2,7 @@
 
 use std::ops::Range;
 
-use super::super::{Member as Shown, ReadOptions, Step, View, jsonl, to_json};
+use super::super::{Member as Shown, ReadOptions, Step, View, jsonl};
 use super::archive::{Archive, Damage, Member};
 use super::images::{self, Image};
 use crate::format::projection::{Columns, IMAGES_KEY, ImageParts};
@@ -298,7 +298,7 @@ impl Group {
                     let size = only.and_then(|[image]| image.size.as_ref().ok());
                     write_size(item.size, size.filter(|size| **size != (0, 0)), line);
                 }
-                Content::Text(range) => to_json::write_string(self.utf8(item, range)?, line),
+                Content::Text(range) => gristmill_json::write_string(self.utf8(item, range)?, line),
                 Content::Json { range, whole: true } => {
                     line.extend_from_slice(self.json(item, range)?.json().as_bytes());
                 }
@@ -338,10 +338,10 @@ impl Group {
             natural(&a.extension).cmp(natural(&b.extension)).then(a.extension.cmp(&b.extension))
         });
         line.extend_from_slice(b"{\"key\":");
-        to_json::write_string(&String::from_utf8_lossy(key), line);
+        gristmill_json::write_string(&String::from_utf8_lossy(key), line);
         if let Some(missing) = self.missing(parts).filter(|_| items.is_empty()) {
             line.extend_from_slice(b",\"missing\":");
-            to_json::write_string(&missing, line);
+            gristmill_json::write_string(&missing, line);
         }
         line.extend_from_slice(b",\"images\":[");
         let mut is_first = true;
@@ -349,7 +349,7 @@ impl Group {
             let comma = if std::mem::take(&mut is_first) { "" } else { "," };
             line.extend_from_slice(comma.as_bytes());
             line.extend_from_slice(b"{\"part\":");
-            to_json::write_string(part, line);
+            gristmill_json::write_string(part, line);
             line.extend_from_slice(format!(",\"offset\":{offset},\"bytes\":{bytes},").as_bytes());
             match size {
                 Ok((width, height)) => {
@@ -357,7 +357,7 @@ impl Group {
                 }
                 Err(reason) => {
                     line.extend_from_slice(b"\"error\":");
-                    to_json::write_string(reason, line);
+                    gristmill_json::write_string(reason, line);
                     line.push(b'}');
                 }
             }
@@ -378,7 +378,7 @@ impl Group {
             self.items.iter().map(|item| &item.extension).find(|extension| is_unseen(extension))
         {
             line.extend_from_slice(b",\"unseen\":");
-            to_json::write_string(unseen, line);
+            gristmill_json::write_string(unseen, line);
         }
         line.push(b'}');
     }
@@ -464,6 +464,6 @@ fn natural(extension: &str) -> impl Iterator<Item = (bool, Option<u128>, &str)> 
 /// Opens the object or goes on with it, up to a value.
 fn write_key(key: &str, line: &mut Vec<u8>) {
     line.push(if line.is_empty() { b'{' } else { b',' });
-    to_json::write_string(key, line);
+    gristmill_json::write_string(key, line);
     line.push(b':');
 }

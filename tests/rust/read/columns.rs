@@ -1,7 +1,7 @@
 //! Files with columns of many types, as pyarrow writes them (`columns.py`): text, rows and filters, and damage.
 
 use _core::format::keep::{Comparison, Expression, Instruction};
-use _core::format::{RawKind, Step};
+use _core::format::{RawKind, Step, json_of};
 use proptest::prelude::*;
 
 use super::damage::{mutate, mutation};
@@ -54,7 +54,7 @@ fn records(name: &str, bytes: &[u8], options: &Arc<ReadOptions>, from: u64) -> V
             Ok(None) => return rows,
             Ok(Some(record)) => {
                 assert_eq!(record.position, position);
-                rows.push(Row::Record(record.kind, String::from_utf8_lossy(record.bytes).into_owned()));
+                rows.push(Row::Record(record.kind, String::from_utf8_lossy(&json_of(record)).into_owned()));
             }
             Err(error) => rows.push(Row::Error(error.rest, error.error.reason)),
         }

@@ -74,7 +74,7 @@ impl ChatTemplate {
         with_memory(|bump| {
             let mut session = Session::open(self, bump, chat)?;
             let rendered = session.render(session.messages, false)?;
-            let rendering = session.finish(rendered);
+            let rendering = session.finish(rendered)?;
             let training = Training::on(TrainOn::Assistant);
             let finder = Finder::new(self, &mut session, &rendering, &training)?;
             let answers =

@@ -33,7 +33,7 @@ pub fn members(line: &[u8]) -> Result<Vec<Member>, Fault> {
 impl View<'_> {
     /// Its kind, for people.
     pub fn kind(self) -> &'static str {
-        Scanner { line: self.line, at: self.at }.kind().map_or("", |(kind, _)| kind)
+        Scanner { line: &self.json(), at: 0 }.kind().map_or("", |(kind, _)| kind)
     }
 
     /// The members of an object; none of any other value.

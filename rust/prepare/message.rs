@@ -1,0 +1,59 @@
+//! Messages as values.
+
+use std::borrow::Cow;
+
+use crate::format::Value;
+
+/// Keys and values of an object.
+pub(super) type Members<'a> = Vec<(Cow<'a, str>, Value<'a>)>;
+
+/// A message.
+pub(super) fn of<'a>(role: &'static str, content: Value<'a>) -> Value<'a> {
+    Value::Object(vec![("role".into(), role.into()), ("content".into(), content)])
+}
+
+/// The members of each message of a list. The error says what was expected and found.
+pub(super) fn all_members(list: Value<'_>) -> Result<Vec<Members<'_>>, String> {
+    let Value::List(messages) = list else {
+        return Err(format!("expected a list of messages that are objects, found {}", shown(&list)));
+    };
+    let members = messages.into_iter().enumerate().map(|(number, message)| match message {
+        Value::Object(members) => Ok(members),
+        other => Err(format!(
+            "expected a list of messages that are objects, found {} as message {number}",
+            shown(&other)
+        )),
+    });
+    members.collect()
+}
+
+/// The value of a key; of one that is there twice the last.
+pub(super) fn get<'m, 'a>(members: &'m Members<'a>, key: &str) -> Option<&'m Value<'a>> {
+    members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)
+}
+
+/// A value that is there, and not null.
+pub(super) fn given<'m, 'a>(members: &'m Members<'a>, key: &str) -> Option<&'m Value<'a>> {
+    get(members, key).filter(|value| **value != Value::Null)
+}
+
+/// Takes the value of a key out of members whose order no longer counts.
+pub(super) fn take<'a>(members: &mut Members<'a>, key: &str) -> Option<Value<'a>> {
+    let index = members.iter().rposition(|(name, _)| name == key)?;
+    Some(members.swap_remove(index).1)
+}
+
+/// A value, for a message to people.
+pub(super) fn shown(value: &Value<'_>) -> String {
+    match value {
+        Value::Null => "null".to_owned(),
+        Value::Typed => "a value that JSON lacks".to_owned(),
+        Value::Bool(value) => value.to_string(),
+        Value::Int(number) => number.to_string(),
+        Value::BigInt(digits) => digits.to_string(),
+        Value::Float(number) => number.to_string(),
+        Value::Str(text) => format!("{text:?}"),
+        Value::List(_) => "a list".to_owned(),
+        Value::Object(_) => "an object".to_owned(),
+    }
+}
