@@ -3,12 +3,12 @@
 use std::borrow::Cow;
 
 use gristmill_chat_template::{
-    Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, Trained, Training,
+    Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, StringArguments, Trained, Training,
 };
 
 use super::field::Field;
 use super::instruction::Columns;
-use super::{Sample, Samples, share_gpt};
+use super::{Sample, Samples, message, share_gpt};
 use crate::format::{self, Content, Step, Value, Values, View};
 
 /// How records become rendered conversations.
@@ -22,10 +22,12 @@ pub struct Conversations {
     pub messages: Field,
     /// Or the keys of parts that messages are made of.
     pub columns: Option<Columns>,
-    /// Where tools come from.
-    pub tools: Tools,
+    /// The tools: a JSON list.
+    pub tools: Own,
     /// Further variables of the template: a JSON object.
-    pub kwargs: Option<Vec<u8>>,
+    pub kwargs: Own,
+    /// The treatment of arguments of calls that are strings.
+    pub string_arguments: StringArguments,
     /// Whether the text ends in what makes the model answer.
     pub add_generation_prompt: bool,
     /// The date that templates print.
@@ -38,7 +40,7 @@ pub struct Conversations {
     pub unit: SampleUnit,
     /// How records hold messages.
     pub format: MessageFormat,
-    /// The key of a system prompt beside messages of `ShareGPT`.
+    /// The key of a system prompt beside the messages.
     pub system: Option<Field>,
     /// Whether no special token is recognised in what messages say.
     pub protects_content: bool,
@@ -46,12 +48,12 @@ pub struct Conversations {
     pub drops_untrained: bool,
 }
 
-/// Where the tools of a conversation come from.
+/// Where something beside the messages comes from.
 #[derive(Debug, Clone)]
-pub enum Tools {
-    /// All conversations have these, if any: a JSON list.
+pub enum Own {
+    /// All conversations have this JSON, if any.
     Fixed(Option<Vec<u8>>),
-    /// The record's own, under this key.
+    /// The record has its own under this key.
     Record(Field),
 }
 
@@ -66,7 +68,7 @@ pub enum MessageFormat {
     ChatMl,
 }
 
-/// Messages or tools of a conversation.
+/// Messages, tools or variables of a conversation.
 pub(crate) enum Given<'a> {
     /// As the record holds them.
     View(View<'a>),
@@ -120,11 +122,12 @@ impl Conversations {
 
     /// The samples of these messages of a record.
     fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
-        let tools = self.tools.of(values)?;
-        let fixed = if let Tools::Fixed(tools) = &self.tools { tools.as_deref() } else { None };
+        let tools = self.tools.of(values, "a list of tools", '[')?;
+        let kwargs = self.kwargs.of(values, "an object of variables of the template", '{')?;
         let chat = Chat {
-            tools: tools.as_ref().map(Given::data).or(fixed.map(Data::Json)),
-            kwargs: self.kwargs.as_deref().map(Data::Json),
+            tools: tools.as_ref().map(Given::data).or(self.tools.fixed()),
+            kwargs: kwargs.as_ref().map(Given::data).or(self.kwargs.fixed()),
+            string_arguments: self.string_arguments,
             add_generation_prompt: self.add_generation_prompt,
             date: self.date,
             none_fields: self.none_fields,
@@ -154,14 +157,20 @@ impl Conversations {
         let Some(list) = found.filter(|value| value.is_array()) else {
             return Err(format!("expected a list of messages under the key {key:?}, found {}", kind(found)));
         };
-        if self.format == MessageFormat::Messages {
-            return Ok(Given::View(list));
-        }
         let system = system.filter(|system| system.content() != Content::Null);
-        let system = system.map(format::text).transpose();
-        let system =
-            system.map_err(|found| format!("expected a string under the key \"system\", found {found}"))?;
+        let system = system.map(format::text).transpose().map_err(|found| {
+            let key = self.system.as_ref().map_or("system", Field::key);
+            format!("expected a string under the key {key:?}, found {found}")
+        })?;
         let system = system.filter(|system| !system.is_empty());
+        if self.format == MessageFormat::Messages {
+            return match system {
+                None => Ok(Given::View(list)),
+                Some(system) => {
+                    message::with_system(self.in_memory(Given::View(list))?, system).map(Given::Value)
+                }
+            };
+        }
         let takes_both = self.format == MessageFormat::ChatMl;
         share_gpt::messages(self.in_memory(Given::View(list))?, takes_both, system).map(Given::Value)
     }
@@ -187,20 +196,27 @@ impl Given<'_> {
     }
 }
 
-impl Tools {
-    /// The tools of a record: a list, or a string that holds one. Null and none at all mean no tools.
-    fn of<'a>(&self, values: &Values<'a>) -> Result<Option<Given<'a>>, String> {
+impl Own {
+    fn fixed(&self) -> Option<Data<'_>> {
+        if let Self::Fixed(Some(json)) = self { Some(Data::Json(json)) } else { None }
+    }
+
+    /// The record's own: a value that begins with `bracket`, or a string that holds one. Null and none at all mean that there
+    /// is nothing. `what` is for messages.
+    fn of<'a>(&self, values: &Values<'a>, what: &str, bracket: char) -> Result<Option<Given<'a>>, String> {
         let Self::Record(field) = self else { return Ok(None) };
         let (found, key) = (field.of(values), field.key());
-        match found.map(|value| (value, value.content())) {
-            None | Some((_, Content::Null)) => Ok(None),
-            Some((value, Content::Array)) => Ok(Some(Given::View(value))),
-            Some((value, Content::Text(text))) if text.trim_start().starts_with('[') => format::text(value)
+        let Some(value) = found else { return Ok(None) };
+        match value.content() {
+            Content::Null => Ok(None),
+            Content::Array if bracket == '[' => Ok(Some(Given::View(value))),
+            Content::Object if bracket == '{' => Ok(Some(Given::View(value))),
+            Content::Text(text) if text.trim_start().starts_with(bracket) => format::text(value)
                 .map(|text| Some(Given::Text(text)))
-                .map_err(|found| format!("expected a list of tools under the key {key:?}, found {found}")),
-            Some((_, Content::Text(text))) if text.trim().is_empty() => Ok(None),
+                .map_err(|found| format!("expected {what} under the key {key:?}, found {found}")),
+            Content::Text(text) if text.trim().is_empty() => Ok(None),
             _ => Err(format!(
-                "expected a list of tools under the key {key:?}, or a string with such JSON, found {}",
+                "expected {what} under the key {key:?}, or a string with such JSON, found {}",
                 kind(found)
             )),
         }

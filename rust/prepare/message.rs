@@ -12,6 +12,24 @@ pub(super) fn of<'a>(role: &'static str, content: Value<'a>) -> Value<'a> {
     Value::Object(vec![("role".into(), role.into()), ("content".into(), content)])
 }
 
+/// Messages behind a system prompt that stands beside them, unless they have the same one. The error says what was expected
+/// and found.
+pub(super) fn with_system<'a>(list: Value<'a>, system: Cow<'a, str>) -> Result<Value<'a>, String> {
+    let messages = all_members(list)?;
+    let is_system = |message: &Members<'_>| get(message, "role").and_then(Value::as_str) == Some("system");
+    match messages.iter().position(is_system) {
+        Some(index) if get(&messages[index], "content").and_then(Value::as_str) != Some(&*system) => {
+            Err(format!(
+                "expected one system prompt, found another one beside the messages than in message {index}; remove one of them"
+            ))
+        }
+        found => {
+            let prompt = found.is_none().then(|| of("system", Value::Str(system)));
+            Ok(Value::List(prompt.into_iter().chain(messages.into_iter().map(Value::Object)).collect()))
+        }
+    }
+}
+
 /// The members of each message of a list. The error says what was expected and found.
 pub(super) fn all_members(list: Value<'_>) -> Result<Vec<Members<'_>>, String> {
     let Value::List(messages) = list else {

@@ -43,6 +43,7 @@ pub struct TrainOptions {
     stop_tokens: Vec<String>,
     train_reasoning: bool,
     train_tool_calls: bool,
+    train_empty_reasoning: bool,
     on_lost_reasoning: String,
     final_stop: Option<String>,
 }
@@ -204,6 +205,7 @@ impl TrainOptions {
     pub fn training(self) -> Result<Option<Training>> {
         let Self { train_on, stop_tokens, on_lost_reasoning, final_stop, .. } = self;
         let (reasoning, tool_calls) = (self.train_reasoning, self.train_tool_calls);
+        let empty_reasoning = self.train_empty_reasoning;
         let on = match train_on {
             None => return Ok(None),
             Some(Choice::Roles(roles)) => TrainOn::Roles(roles),
@@ -221,7 +223,15 @@ impl TrainOptions {
             },
         };
         let on_lost_reasoning = find("on_lost_reasoning", &on_lost_reasoning, &ON_LOST_REASONING)?;
-        Ok(Some(Training { on, reasoning, tool_calls, stop_tokens, final_stop, on_lost_reasoning }))
+        Ok(Some(Training {
+            on,
+            reasoning,
+            tool_calls,
+            empty_reasoning,
+            stop_tokens,
+            final_stop,
+            on_lost_reasoning,
+        }))
     }
 }
 

@@ -1,6 +1,6 @@
 //! The names that arguments of a dataset may have: exported to Python, and looked up when it passes them.
 
-use gristmill_chat_template::{OnLostReasoning, SampleUnit};
+use gristmill_chat_template::{OnLostReasoning, SampleUnit, StringArguments};
 
 use crate::error::Error;
 use crate::spec::mixture::{OnExhausted, Unit};
@@ -37,6 +37,9 @@ pub const ON_LOST_REASONING: [(&str, OnLostReasoning); 2] =
 
 pub const SAMPLE_UNITS: [(&str, SampleUnit); 3] =
     [("conversation", SampleUnit::Conversation), ("turns", SampleUnit::Turn), ("rounds", SampleUnit::Round)];
+
+pub const STRING_ARGUMENTS: [(&str, StringArguments); 2] =
+    [("decode", StringArguments::Decode), ("keep", StringArguments::Keep)];
 
 pub const WEIGHTS_BY: [(&str, Unit); 3] =
     [("rows", Unit::Rows), ("tokens", Unit::Tokens), ("samples", Unit::Samples)];

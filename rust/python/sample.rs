@@ -7,14 +7,14 @@ use gristmill_chat_template::NoneFields;
 use pyo3::prelude::*;
 
 use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
-use super::choices::{SAMPLE_UNITS, find};
+use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
 use crate::format::{IMAGES_KEY, Path, Projection};
 use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::Prepare;
-use crate::prepare::chat::{Conversations, MessageFormat, Tools};
+use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
@@ -60,6 +60,9 @@ pub struct ChatPlan {
     training: TrainOptions,
     add_generation_prompt: bool,
     template_kwargs: Option<Vec<u8>>,
+    kwargs_field: Option<String>,
+    system_field: Option<String>,
+    string_arguments: String,
     date: Option<String>,
     none_fields: String,
     samples: String,
@@ -228,11 +231,14 @@ impl ChatPlan {
             Columns { instruction: messages.clone(), input, output, system }
         });
         let beside = self.field.rfind('.').map_or("", |dot| &self.field[..=dot]);
-        let system = (self.format != "messages").then(|| wanted(&format!("{beside}system")));
-        let tools = match &self.tools_field {
-            None => Tools::Fixed(self.fixed_tools),
-            Some(key) => Tools::Record(wanted(key)),
+        let beside = (self.format != "messages").then(|| format!("{beside}system"));
+        let system = self.system_field.or(beside).map(|key| wanted(&key));
+        let mut own = |fixed, key: Option<String>| match key {
+            None => Own::Fixed(fixed),
+            Some(key) => Own::Record(wanted(&key)),
         };
+        let tools = own(self.fixed_tools, self.tools_field);
+        let kwargs = own(self.template_kwargs, self.kwargs_field);
         let training = if has_mask { self.training.training()? } else { None };
         if has_mask && training.is_none() {
             return Err(Error::Argument("train_on=None: expected what is trained on".to_owned()));
@@ -243,7 +249,8 @@ impl ChatPlan {
             messages,
             columns,
             tools,
-            kwargs: self.template_kwargs,
+            kwargs,
+            string_arguments: find("string_arguments", &self.string_arguments, &STRING_ARGUMENTS)?,
             add_generation_prompt: self.add_generation_prompt,
             date: self.date.as_deref().map(parse_date).transpose()?,
             none_fields: if self.none_fields == "keep" { NoneFields::Keep } else { NoneFields::Drop },

@@ -11,7 +11,7 @@ use crate::ast::NameId;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eval::{Eval, Setting};
 use crate::heap::{Heap, Limits};
-use crate::input::{Data, NoneFields, Reader, check_printed, input_error};
+use crate::input::{Data, NoneFields, Reader, StringArguments, check_printed, input_error};
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;
@@ -77,6 +77,8 @@ pub struct Chat<'v> {
     pub date: Option<DateTime>,
     /// The treatment of message fields that are None.
     pub none_fields: NoneFields,
+    /// The treatment of arguments of calls that are strings.
+    pub string_arguments: StringArguments,
 }
 
 impl<'v> Chat<'v> {
@@ -91,6 +93,7 @@ impl<'v> Chat<'v> {
             add_generation_prompt: false,
             date: None,
             none_fields: NoneFields::Drop,
+            string_arguments: StringArguments::Keep,
         }
     }
 }
@@ -265,7 +268,7 @@ impl<'a> Session<'a> {
     pub(crate) fn open(template: &'a ChatTemplate, bump: &'a Bump, chat: &Chat<'a>) -> Result<Self> {
         let heap: &'a Heap<'a> = bump.alloc(Heap::new(bump, &template.limits));
         let mut origins = Origins::default();
-        let mut reader = Reader::new(heap, &mut origins, chat.none_fields);
+        let mut reader = Reader::new(heap, &mut origins, chat.none_fields, chat.string_arguments);
         let mut globals = vec![Val::Missing; template.program.names.len()];
         for (name, function) in &template.functions {
             globals[*name as usize] = Val::Function(*function);

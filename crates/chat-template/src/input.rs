@@ -8,6 +8,7 @@ use gristmill_json::{Begin, MAX_DEPTH, Read, ReadError, Source, Text, Tree, Valu
 
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::Heap;
+use crate::mask::CALLS;
 use crate::number::MAX_DIGITS;
 use crate::origin::{Key, Node, Origins, Root};
 use crate::text::{Origin, Str};
@@ -35,6 +36,16 @@ pub enum NoneFields {
     Keep,
 }
 
+/// The treatment of arguments of calls that are strings.
+#[derive(Debug, Clone, Copy, PartialEq, Eq, Default, Hash)]
+pub enum StringArguments {
+    /// They stay.
+    #[default]
+    Keep,
+    /// Each that is the JSON of an object is that object.
+    Decode,
+}
+
 /// Stands for a value whose type JSON lacks: a character that no text has. Every part of a string of it shows that there
 /// was one.
 pub(crate) const STAND_IN: &str = "\u{fdd0}";
@@ -59,6 +70,7 @@ pub(crate) struct Reader<'a, 'r> {
     pub heap: &'a Heap<'a>,
     pub origins: &'r mut Origins,
     pub none_fields: NoneFields,
+    string_arguments: StringArguments,
     items: BumpVec<'a, Val<'a>>,
     entries: BumpVec<'a, (Val<'a>, Val<'a>)>,
     depth: u32,
@@ -67,10 +79,15 @@ pub(crate) struct Reader<'a, 'r> {
 }
 
 impl<'a, 'r> Reader<'a, 'r> {
-    pub(crate) fn new(heap: &'a Heap<'a>, origins: &'r mut Origins, none_fields: NoneFields) -> Self {
+    pub(crate) fn new(
+        heap: &'a Heap<'a>,
+        origins: &'r mut Origins,
+        none_fields: NoneFields,
+        string_arguments: StringArguments,
+    ) -> Self {
         let items = BumpVec::with_capacity_in(16, heap.bump());
         let entries = BumpVec::with_capacity_in(16, heap.bump());
-        Self { heap, origins, none_fields, items, entries, depth: 0, typed: Vec::new() }
+        Self { heap, origins, none_fields, string_arguments, items, entries, depth: 0, typed: Vec::new() }
     }
 
     /// Reads an input that is known by this name.
@@ -153,6 +170,14 @@ impl<'a, 'r> Reader<'a, 'r> {
         if let Begin::Json(text) = begin {
             return self.value(&mut Text::new(text), place, key);
         }
+        if let Begin::Str(text) = &begin
+            && self.string_arguments == StringArguments::Decode
+            && self.is_arguments(place, key)
+            && is_object(text)
+        {
+            let text = self.text(text.clone())?;
+            return self.value(&mut Text::new(text), place, key);
+        }
         let node = self.node(place, key);
         let origin = Origin(node);
         Ok(match begin {
@@ -196,6 +221,14 @@ impl<'a, 'r> Reader<'a, 'r> {
                 self.dict(begin, origin, is_message(place))?
             }
         })
+    }
+
+    /// Whether a key is that of the arguments of a call.
+    fn is_arguments(&self, place: Place, key: Key) -> bool {
+        let is = |key, name| self.origins.key_text(key) == Some(name);
+        place.root == Root::Message
+            && is(key, "arguments")
+            && self.origins.path(place.parent).iter().any(|key| CALLS.iter().any(|name| is(*key, *name)))
     }
 
     /// Notes the key of a value whose type JSON lacks.
@@ -318,6 +351,12 @@ impl<'a, 'r> Reader<'a, 'r> {
         }
         Ok(())
     }
+}
+
+/// Whether a string is the JSON of an object.
+fn is_object(text: &str) -> bool {
+    let mut json = Text::new(text);
+    text.trim_start().starts_with('{') && Value::read(&mut json, true).is_ok() && json.end().is_ok()
 }
 
 impl From<ReadError> for Error {

@@ -36,7 +36,7 @@ pub use chat::{Chat, ChatTemplate};
 pub use error::{Error, ErrorKind, Result};
 pub use gristmill_json::{Value, View};
 pub use heap::Limits;
-pub use input::{Data, NoneFields};
+pub use input::{Data, NoneFields, StringArguments};
 pub use mask::{SampleUnit, TrainOn, Trained, TrainedSpan, Training};
 pub use reasoning::{LostReasoning, OnLostReasoning};
 pub use rendering::{Rendering, Source, Span};

@@ -9,7 +9,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::chat::{Chat, ChatTemplate, Rendered, Session, with_memory};
 use crate::error::{Error, ErrorKind, Result};
-use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error};
+use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error, without_empty_reasoning};
 use crate::rendering::{Rendering, Source};
 use crate::text::Run;
 use crate::value::Val;
@@ -76,6 +76,8 @@ pub struct Training {
     pub reasoning: bool,
     /// Whether tool calls are.
     pub tool_calls: bool,
+    /// Whether the marks of a reasoning are that has no words, with the white space behind them.
+    pub empty_reasoning: bool,
     /// The tokens at which the model stops. If empty, the token that ends a message is found in what the template
     /// writes behind it; needed for templates that write none.
     pub stop_tokens: Vec<String>,
@@ -93,6 +95,7 @@ impl Training {
             on,
             reasoning: true,
             tool_calls: true,
+            empty_reasoning: true,
             stop_tokens: Vec::new(),
             final_stop: None,
             on_lost_reasoning: OnLostReasoning::Error,
@@ -312,7 +315,7 @@ fn is_said(value: Val<'_>) -> bool {
 }
 
 /// The keys that messages have calls under; the second one is the older form.
-const CALLS: [&str; 2] = ["tool_calls", "function_call"];
+pub(crate) const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// The keys that messages have reasoning under.
 const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
@@ -587,7 +590,8 @@ impl<'a, 'r> Finder<'a, 'r> {
             TrainOn::All | TrainOn::Template => self.without_untrained(ranges)?,
             _ => ranges,
         };
-        Ok(merged(ranges))
+        let ranges = merged(ranges);
+        Ok(if self.training.empty_reasoning { ranges } else { without_empty_reasoning(ranges, self.text()) })
     }
 
     fn generation_ranges(&self) -> Result<Vec<Range<usize>>> {

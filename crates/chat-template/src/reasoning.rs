@@ -46,6 +46,33 @@ const WORDS: [&str; 6] = ["thinking", "reasoning", "reasoning_content", "text", 
 const MARKS: [(&str, &str, &[u8]); 2] =
     [("<think>", "</think>", b"think>"), ("<|channel>", "<channel|>", b"channel")];
 
+/// The marks around reasoning that templates write, beside those of [`MARKS`].
+const FURTHER_MARKS: [(&str, &str); 5] = [
+    ("<seed:think>", "</seed:think>"),
+    ("<thinking>", "</thinking>"),
+    ("[THINK]", "[/THINK]"),
+    ("<|START_THINKING|>", "<|END_THINKING|>"),
+    ("<|channel>thought", "<channel|>"),
+];
+
+/// Ranges that are trained on without marks of reasoning between which there is no word, and the white space behind them.
+pub(crate) fn without_empty_reasoning(ranges: Vec<Range<usize>>, text: &str) -> Vec<Range<usize>> {
+    let marks = MARKS.iter().map(|(open, close, _)| (*open, *close)).chain(FURTHER_MARKS);
+    let mut left = ranges;
+    for (open, close) in marks {
+        for (at, _) in text.match_indices(close) {
+            let Some(before) = text[..at].trim_end().strip_suffix(open) else { continue };
+            let behind = &text[at + close.len()..];
+            let empty = before.len()..text.len() - behind.trim_start().len();
+            let outside = |range: Range<usize>| {
+                [range.start..range.end.min(empty.start), range.start.max(empty.end)..range.end]
+            };
+            left = left.into_iter().flat_map(outside).filter(|range| range.start < range.end).collect();
+        }
+    }
+    left
+}
+
 /// A message's reasoning of one place.
 struct Reasoning<'a> {
     field: String,

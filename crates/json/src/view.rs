@@ -43,7 +43,7 @@ pub(crate) struct Written<'a> {
     pub(crate) at: usize,
 }
 
-/// What reads a value.
+/// The reader of a value.
 pub enum Source<'a> {
     /// It is written.
     Text(Text<'a>),

@@ -458,6 +458,7 @@ def train_options(
     train_tool_calls: bool,
     on_lost_reasoning: OnLostReasoning,
     final_stop: str | None,
+    train_empty_reasoning: bool = True,
 ) -> dict[str, Any]:
     """The parts that are trained on, as the core takes them.
 
@@ -469,6 +470,7 @@ def train_options(
         "stop_tokens": list(stop_tokens),
         "train_reasoning": bool(train_reasoning),
         "train_tool_calls": bool(train_tool_calls),
+        "train_empty_reasoning": bool(train_empty_reasoning),
         "on_lost_reasoning": checks.choice("on_lost_reasoning", on_lost_reasoning, ("error", "ignore")),
         "final_stop": final_stop,
     }

@@ -500,7 +500,7 @@ def _fingerprint(
     """The arguments that define the stream, readable."""
     values = dict(values)
     prompts = [
-        f"{name}: {plan.fingerprint if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"
+        f"{name}: {plans.without_policy(plan.fingerprint) if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"
         for name, plan in made.items()
     ]
     instead = {"shards": records, "tokenizer": encoder.fingerprint, "prompt": ", ".join(prompts)}

@@ -7,6 +7,7 @@ import json
 import logging
 import os
 import re
+from collections.abc import Mapping
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any, ClassVar, overload
@@ -43,8 +44,9 @@ _SENTINELS = (
 )
 
 
-# Also inside of another sample, which quotes it once more.
-_POLICY = re.compile(r', on_lost_reasoning=\\*"ignore\\*"')
+# Values that may change in a run; also inside of another sample, which quotes them once more. Arguments that are strings
+# were kept before there was a choice.
+_POLICY = re.compile(r', (?:on_lost_reasoning=\\*"ignore|string_arguments=\\*"keep)\\*"')
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -81,6 +83,7 @@ class ChatPlan:
       tools_field: or the key of the record that holds its own.
       training: what is trained on.
       template_kwargs: further variables of the template, as JSON.
+      kwargs_field: or the key of the record that holds its own.
       fingerprint: what defines the samples, readable.
     """
 
@@ -93,6 +96,9 @@ class ChatPlan:
     training: dict[str, Any]
     add_generation_prompt: bool
     template_kwargs: bytes | None
+    kwargs_field: str | None
+    system_field: str | None
+    string_arguments: str
     date: str | None
     none_fields: str
     samples: str
@@ -315,7 +321,9 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     tools_field = sample.tools if isinstance(sample.tools, str) else None
     has_fixed_tools = sample.tools is not None and tools_field is None
     fixed_tools = to_json("tools", sample.tools) if has_fixed_tools else None
-    kwargs = to_json("template_kwargs", sample.template_kwargs) if sample.template_kwargs else None
+    kwargs_field = sample.template_kwargs if isinstance(sample.template_kwargs, str) else None
+    has_fixed_kwargs = sample.template_kwargs and kwargs_field is None
+    kwargs = to_json("template_kwargs", sample.template_kwargs) if has_fixed_kwargs else None
     if sample.stop_tokens and sample.final_stop is None:
         _warn_of_missing_stop(sample, template, date)
     return ChatPlan(
@@ -331,9 +339,13 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
             sample.train_tool_calls,
             sample.on_lost_reasoning,
             sample.final_stop,
+            sample.train_empty_reasoning,
         ),
         add_generation_prompt=sample.add_generation_prompt,
         template_kwargs=kwargs,
+        kwargs_field=kwargs_field,
+        system_field=sample.system_field,
+        string_arguments=sample.string_arguments,
         date=date,
         none_fields=sample.none_fields,
         samples=sample.samples,
@@ -344,7 +356,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
             sample,
             template=template.fingerprint,
             tools=_hash(fixed_tools) if fixed_tools else tools_field,
-            template_kwargs=kwargs and kwargs.decode(),
+            template_kwargs=kwargs.decode() if kwargs else kwargs_field,
             date=date,
             train_on=sample.train_on if isinstance(sample.train_on, str) else list(sample.train_on or ()),
             stop_tokens=list(sample.stop_tokens) or (),
@@ -426,7 +438,7 @@ def _date(given: str | None, template: ChatTemplate) -> str | None:
 def _warn_of_missing_stop(sample: Chat, template: ChatTemplate, date: str | None) -> None:
     """Warns if the template ends a conversation without any of the stop tokens, as a short one shows."""
     messages = [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]
-    options = {"date": date, "none_fields": sample.none_fields, **(sample.template_kwargs or {})}
+    options = {"date": date, "none_fields": sample.none_fields, **_fixed_variables(sample)}
     train_on, stops = sample.train_on, tuple(sample.stop_tokens)
     try:
         text = template.render(messages, **options)
@@ -442,6 +454,10 @@ def _warn_of_missing_stop(sample: Chat, template: ChatTemplate, date: str | None
         )
 
 
+def _fixed_variables(sample: Chat) -> Mapping[str, Any]:
+    return sample.template_kwargs if isinstance(sample.template_kwargs, Mapping) else {}
+
+
 def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
     """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
     values = {
@@ -454,7 +470,7 @@ def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
 
 
 def without_policy(fingerprint: str) -> str:
-    """A sample's fingerprint without what decides only when a run stops, which may change in a run."""
+    """A sample's fingerprint without what may change in a run."""
     return _POLICY.sub("", fingerprint)
 
 

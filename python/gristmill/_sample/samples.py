@@ -20,6 +20,7 @@ _CHOICES = {
     "on_untrained": ("error", "drop"),
     "on_lost_reasoning": ("error", "ignore"),
     "samples": ("conversation", "turns", "rounds"),
+    "string_arguments": ("decode", "keep"),
 }
 _TRAIN_ON = ("assistant", "last", "final", "all", "template")
 
@@ -111,7 +112,8 @@ class Chat:
         last message of the user; `"all"`: everything; `"template"`: the template's `generation` blocks; or a list of
         roles.
       add_generation_prompt: whether the text ends with the start of an answer.
-      template_kwargs: further variables of the template, such as `{"enable_thinking": False}`.
+      template_kwargs: further variables of the template, such as `{"enable_thinking": False}`; or the key of the record
+        that holds its own: an object, or a string with such JSON. Missing or null is none.
       date: the date that a template prints, such as `"2026-11-26"`; `"today"` is the day on which the dataset is made.
         A template that may print it needs one.
       none_fields: `"drop"`: keys of messages that are null are left out, as `transformers` 5.24 does, and so are those
@@ -140,6 +142,13 @@ class Chat:
         message of the user, of the messages before the next one of the user, trained on the assistant's behind it. In
         the order of the messages; a bad one makes the record bad. `train_on` is `"assistant"`.
 
+      string_arguments: what becomes of arguments of tool calls that are strings: `"decode"`: each that is the JSON of
+        an object is that object, as templates expect; `"keep"`: they stay, as in `transformers`.
+      system_field: key of a system prompt that precedes the messages, which a record may lack. None: there is none, but
+        for the `system` of `"sharegpt"` and `"chatml"`.
+      train_empty_reasoning: whether the marks of a reasoning without words, such as `<think>` and `</think>` of Qwen3,
+        are trained on, with the white space behind them.
+
     Raises:
       ArgumentError: a value is not allowed.
       ArgumentTypeError: a value is of the wrong type.
@@ -150,7 +159,7 @@ class Chat:
     tools: "Sequence[Mapping[str, Any]] | str | None" = None
     train_on: TrainOn = "assistant"
     add_generation_prompt: bool = False
-    template_kwargs: Mapping[str, Any] | None = None
+    template_kwargs: Mapping[str, Any] | str | None = None
     date: str | None = None
     none_fields: Literal["drop", "keep"] = "drop"
     special_tokens_in_content: Literal["id", "text"] = "id"
@@ -162,6 +171,9 @@ class Chat:
     on_lost_reasoning: OnLostReasoning = "error"
     final_stop: str | None = None
     samples: Literal["conversation", "turns", "rounds"] = "conversation"
+    string_arguments: Literal["decode", "keep"] = "decode"
+    system_field: str | None = None
+    train_empty_reasoning: bool = True
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
@@ -169,7 +181,7 @@ class Chat:
             check_final_stop(self.final_stop, add_generation_prompt=self.add_generation_prompt)
         for name, words in _CHOICES.items():
             checks.choice(name, getattr(self, name), words)
-        for name in ("add_generation_prompt", "train_reasoning", "train_tool_calls"):
+        for name in ("add_generation_prompt", "train_reasoning", "train_tool_calls", "train_empty_reasoning"):
             checks.boolean(name, getattr(self, name))
         if isinstance(self.train_on, str):
             checks.choice("train_on", self.train_on, _TRAIN_ON)
@@ -182,8 +194,11 @@ class Chat:
                 raise checks.wrong_type(name, words, "a list of strings")
             for word in checks.items(name, words, "a list of strings"):
                 checks.text(name, word)
-        if isinstance(self.tools, str):
-            checks.text("tools", self.tools)
+        for name in ("tools", "template_kwargs", "system_field"):
+            if isinstance(key := getattr(self, name), str):
+                checks.text(name, key)
+        if not isinstance(self.system_field, (str, type(None))):
+            raise checks.wrong_type("system_field", self.system_field, "a string or None")
         if self.samples != "conversation":
             if self.train_on != "assistant":
                 raise ArgumentError(
@@ -233,9 +248,10 @@ class Instruction(Chat):
         system: str | None = None,
         **options: Any,
     ) -> None:
-        if "field" in options or options.get("format", "messages") != "messages":
+        if {"field", "system_field"} & options.keys() or options.get("format", "messages") != "messages":
             raise ArgumentError(
-                "field=, format=: gm.Instruction has a key for each part of a conversation; leave them out"
+                "field=, system_field=, format=: gm.Instruction has a key for each part of a conversation; leave them "
+                "out"
             )
         super().__init__(instruction, **options)
         for name, key in {"instruction": instruction, "input": input, "output": output, "system": system}.items():

@@ -77,6 +77,7 @@ def origins_of(plan: ChatPlan, encoder: Encoder, value: Mapping[str, Any]) -> Or
     if plan.fixed_tools is not None:
         tools = json.loads(plan.fixed_tools)
     kwargs = {} if plan.template_kwargs is None else json.loads(plan.template_kwargs)
+    kwargs |= _get(value, plan.kwargs_field) or {}
     if plan.date is not None:
         kwargs["date"] = plan.date
     options = {"add_generation_prompt": plan.add_generation_prompt, **kwargs}

@@ -184,7 +184,7 @@ def test_keys_of_the_config_are_arguments(config, parquet, tmp_path):
     shard = tmp_path / "a.jsonl"
     shard.write_text(json.dumps({"messages": []}))
     made = maxtext.make_dataset(own, sources_of(str(shard)), ["messages"], batch_size=2, epochs=1)
-    sample = gm.Chat(**options)
+    sample = gm.Chat(**options, string_arguments="keep")
     expected = gm.PackedDataset(
         shard, tokenizer=model, sample=sample, sequence_length=LENGTH, batch_size=2, truncation="right", split_bytes=100
     )

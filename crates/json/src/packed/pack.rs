@@ -17,7 +17,7 @@ const BYTE_ORDER_MARK: &[u8] = b"\xef\xbb\xbf";
 #[derive(Debug, Default)]
 pub struct Packer {
     bytes: Vec<u8>,
-    /// Of each value one more, which is the comma or bracket in front of it. No value has more than eight times as many
+    /// Each value counts one more, the comma or bracket in front of it. No value has more than eight times as many
     /// bytes as its JSON.
     json_bytes: u64,
     /// The JSON of the last value that was written to be counted.

@@ -124,7 +124,7 @@ def encoding_of(
     return Encoding(
         sample=ImageText(
             _model(encoder),
-            text=Chat(format="chatml", template=template, stop_tokens=_STOP_TOKENS),
+            text=Chat(format="chatml", template=template, stop_tokens=_STOP_TOKENS, string_arguments="keep"),
             max_images=max_images or (max(images, _LEAST_IMAGES) if packs else images),
             max_patches=max_patches or tokens * encoder.merge_size**2,
             images="float32",

@@ -19,7 +19,8 @@ from gristmill._sample.samples import Chat, Instruction
 # Arguments of `gm.Chat`.
 CHAT_KEYS = (
     "date", "final_stop", "none_fields", "on_lost_reasoning", "on_untrained", "special_tokens_in_content",
-    "stop_tokens", "template_kwargs", "tools", "train_reasoning", "train_tool_calls",
+    "stop_tokens", "string_arguments", "system_field", "template_kwargs", "tools", "train_empty_reasoning",
+    "train_reasoning", "train_tool_calls",
 )  # fmt: skip
 # Arguments of `gm.Source` and `gm.PackedDataset` alike.
 SOURCE_KEYS = (
@@ -103,6 +104,7 @@ def sample_of(config: Any, columns: list[str], name: str, settings: Mapping[str,
         return {"text_field": columns[0]}
     options = {key: settings[key] for key in CHAT_KEYS if key in settings}
     options["template"] = _template(config)
+    options.setdefault("string_arguments", "keep")
     options["train_on"] = "assistant" if config.sft_train_on_completion_only else "all"
     if list(columns) == ["messages"]:
         return {"sample": Chat("messages", **options)}

@@ -116,6 +116,7 @@ class ChatTokenizer:
             template_kwargs=options.variables or None,
             date=options.date,
             none_fields=options.none_fields,
+            string_arguments="keep",
         )
 
 

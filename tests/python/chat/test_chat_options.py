@@ -1,0 +1,195 @@
+"""Options of `gm.Chat` about what a record holds beside its messages, and inside of them."""
+
+import json
+
+import pyarrow as pa
+import pyarrow.parquet as pq
+import pytest
+
+import gristmill as gm
+from chat_models import trained_texts, write_chatml
+
+# Prints arguments as templates of models do: strings as they are, else as JSON.
+CALLING = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
+    "{%- for call in m.tool_calls or [] %}{%- set f = call.function or call %}{{ f.name + ':' }}"
+    "{{ f.arguments if f.arguments is string else f.arguments | tojson }}{%- endfor %}"
+    "{%- if m.function_call %}{%- set a = m.function_call.arguments %}"
+    "{{ a if a is string else 'object ' + a | tojson }}{%- endif %}"
+    "{{ (tail or '') + '<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+# Writes an empty reasoning in front of the last answer, as Qwen3's.
+THINKING = (
+    "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}"
+    "{%- if loop.last and m.role == 'assistant' %}"
+    "{{ '<think>\\n' + (m.reasoning_content or '') + '\\n</think>\\n\\n' }}{%- endif %}"
+    "{{ m.content + '<|im_end|>\\n' }}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+QUESTION, ANSWER = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+
+
+@pytest.fixture(scope="module")
+def folder(tmp_path_factory):
+    return write_chatml(tmp_path_factory.mktemp("models") / "chatml")
+
+
+def write(path, *records):
+    if path.suffix == ".parquet":
+        pq.write_table(pa.Table.from_pylist(records), path)
+    else:
+        path.write_text("".join(json.dumps(record) + "\n" for record in records))
+    return path
+
+
+def rows(path, folder, **options):
+    sample = options.pop("sample", None) or gm.Chat(**{"template": CALLING} | options)
+    return list(
+        gm.PackedDataset(path, tokenizer=folder, sample=sample, sequence_length=256, packing="pad", layout="grain")
+    )
+
+
+def texts(path, folder, **options):
+    encoder = gm.Encoder.from_pretrained(str(folder))
+    return [encoder.decode(row["tokens"][row["tokens_segment_ids"] > 0]) for row in rows(path, folder, **options)]
+
+
+def call(arguments):
+    return {
+        "messages": [
+            QUESTION,
+            {"role": "assistant", "tool_calls": [{"function": {"name": "f", "arguments": arguments}}]},
+        ]
+    }
+
+
+@pytest.mark.parametrize(
+    ("arguments", "decoded"),
+    [
+        ('{"b":1,  "a": [1.50, "\\u00e9"]}', '{"b": 1, "a": [1.5, "é"]}'),
+        (' {} ', "{}"),
+        ("[1]", "[1]"),
+        ('{"a": 1} x', '{"a": 1} x'),
+        ("{a: 1}", "{a: 1}"),
+        ('"{}"', '"{}"'),
+        ("", ""),
+    ],
+)  # fmt: skip
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_arguments_that_are_strings_of_objects_are_these(tmp_path, folder, arguments, decoded, name):
+    path = write(tmp_path / name, call(arguments))
+    assert texts(path, folder)[0].split("f:")[1] == decoded + "<|im_end|>\n"
+    assert texts(path, folder, string_arguments="keep")[0].split("f:")[1] == arguments + "<|im_end|>\n"
+
+
+def test_other_strings_stay(tmp_path, folder):
+    said = {"role": "assistant", "content": '{"arguments": "{}"}', "arguments": "{}"}
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION, said]})
+    assert '{"arguments": "{}"}' in texts(path, folder)[0]
+    old = {"role": "assistant", "content": None, "function_call": {"name": "f", "arguments": '{"a": 1}'}}
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, old]})
+    assert texts(path, folder)[0].endswith('object {"a": 1}<|im_end|>\n')
+    assert texts(path, folder, string_arguments="keep")[0].endswith('{"a": 1}<|im_end|>\n')
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_variables_of_a_record(tmp_path, folder, name):
+    records = [{"messages": [QUESTION, ANSWER], "extra": extra} for extra in ({"tail": "!"}, None, {"tail": "?"})]
+    path = write(tmp_path / name, *records)
+    found = texts(path, folder, template_kwargs="extra")
+    assert [text.count("!<|im_end|>") for text in found] == [2, 0, 0]
+    assert [text.count("?<|im_end|>") for text in found] == [0, 0, 2]
+
+
+def test_variables_of_a_record_as_a_string_or_not_at_all(tmp_path, folder):
+    messages = [QUESTION, ANSWER]
+    path = write(tmp_path / "a.jsonl", {"messages": messages, "extra": '{"tail": "!"}'}, {"messages": messages})
+    assert [text.count("!") for text in texts(path, folder, template_kwargs="extra")] == [2, 0]
+    path = write(tmp_path / "b.jsonl", {"messages": messages, "extra": ["tail"]})
+    with pytest.raises(
+        gm.ShardError, match=r'an object of variables of the template under the key "extra".*found a list'
+    ):
+        rows(path, folder, template_kwargs="extra")
+    path = write(tmp_path / "c.jsonl", {"messages": messages, "extra": {"messages": []}})
+    with pytest.raises(gm.ShardError, match="messages has an argument of its own"):
+        rows(path, folder, template_kwargs="extra")
+
+
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_system_prompt_beside_the_messages(tmp_path, folder, name):
+    path = write(tmp_path / name, *({"chat": {"m": [QUESTION, ANSWER], "s": s}} for s in ("S", "", None)))
+    found = texts(path, folder, field="chat.m", system_field="chat.s")
+    assert [text.startswith("<|im_start|>system\nS<|im_end|>\n") for text in found] == [True, False, False]
+    assert found[0].removeprefix("<|im_start|>system\nS<|im_end|>\n") == found[1]
+
+
+def test_two_system_prompts_are_one_if_they_are_equal(tmp_path, folder):
+    own = [{"role": "system", "content": "S"}, QUESTION, ANSWER]
+    path = write(tmp_path / "a.jsonl", {"messages": own, "s": "S"}, {"messages": own, "s": "T"})
+    with pytest.raises(gm.ShardError, match="another one beside the messages than in message 0") as raised:
+        rows(path, folder, system_field="s")
+    assert raised.value.record == 1
+    turns = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}]
+    path = write(tmp_path / "b.jsonl", {"conversations": turns, "prompt": "S", "system": "other"})
+    sample = gm.Chat("conversations", format="sharegpt", system_field="prompt", template=CALLING)
+    assert texts(path, folder, sample=sample)[0].startswith("<|im_start|>system\nS<|im_end|>\n")
+
+
+def test_empty_reasoning_is_not_trained_on(tmp_path, folder):
+    thought = ANSWER | {"reasoning_content": "R"}
+    said = ANSWER | {"content": "A<think> </think>B"}
+    path = write(tmp_path / "a.jsonl", *({"messages": [QUESTION, one]} for one in (ANSWER, thought, said)))
+    trained = [
+        trained_texts(folder, rows(path, folder, template=THINKING, train_empty_reasoning=on)) for on in (True, False)
+    ]
+    assert trained[0][0] == "<think>\n\n</think>\n\nA<|im_end|>"
+    assert trained[1][0] == "A<|im_end|>"
+    assert trained[0][1] == trained[1][1] == "<think>\nR\n</think>\n\nA<|im_end|>"
+    assert trained[1][2] == "AB<|im_end|>"
+
+
+def test_options_are_part_of_the_fingerprint_unless_they_are_defaults(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION, ANSWER]})
+
+    def fingerprint(**options):
+        return gm.PackedDataset(path, tokenizer=folder, sample=gm.Chat(**options)).fingerprint
+
+    changed = [
+        {"string_arguments": "keep"},
+        {"system_field": "s"},
+        {"train_empty_reasoning": False},
+        {"template_kwargs": "k"},
+    ]
+    assert len({fingerprint(), *(fingerprint(**options) for options in changed)}) == 5
+    assert fingerprint() == fingerprint(string_arguments="decode", train_empty_reasoning=True)
+
+
+def test_prompt_has_the_options(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION], "s": "S", "k": {"tail": "!"}})
+    sample = gm.Chat(template=CALLING, system_field="s", template_kwargs="k", add_generation_prompt=True)
+    dataset = gm.PromptDataset(path, tokenizer=folder, prompt=sample, batch_size=1, full_prompts=True)
+    batch = next(iter(dataset))
+    assert any("S!<|im_end|>" in str(value) for value in batch.values())
+
+
+def test_state_of_before_continues_with_arguments_kept(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", *[call('{"a":1}')] * 3)
+
+    def dataset(**options):
+        sample = gm.Chat(template=CALLING, **options)
+        return gm.PackedDataset(
+            path, tokenizer=folder, sample=sample, sequence_length=64, packing="pad", layout="grain"
+        )
+
+    kept = dataset(string_arguments="keep")
+    iterator = iter(kept)
+    expected = [next(iterator)["tokens"].tolist() for _ in range(3)]
+    iterator = iter(kept)
+    next(iterator)
+    state = iterator.get_state()
+    before = state | {"fingerprint": dataset().fingerprint}  # as a release without the argument saved it
+    for saved in (state, before):
+        resumed = iter(kept)
+        resumed.set_state(saved)
+        assert [row["tokens"].tolist() for row in resumed] == expected[1:]
