@@ -300,6 +300,7 @@ impl<'a> Session<'a> {
                 globals[id as usize] = value;
             }
         }
+        let beside_messages = reader.typed.len();
         let Val::List(messages) = dicts(reader.read(chat.messages, "messages", Root::Message)?, "messages")?
         else {
             return Err(input_error("messages must be a list of dicts"));
@@ -307,7 +308,8 @@ impl<'a> Session<'a> {
         if messages.items.is_empty() {
             return Err(input_error("messages: the conversation is empty"));
         }
-        let typed = reader.typed;
+        let mut typed = reader.typed;
+        typed.rotate_left(beside_messages);
         let origins = Arc::new(origins);
         Ok(Self {
             template,
