@@ -34,10 +34,10 @@ use crate::error::{Error, ShardError};
 
 pub use gristmill_json::{Content, Line, Member, Path, Step, Value, View};
 pub use options::ReadOptions;
-pub use projection::{IMAGES_KEY, ImageParts, KindOf, Projection, Scratch, SizeOf};
+pub use projection::{ImageParts, KindOf, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
 pub use sidecar::SidecarReader;
-pub use tar::key_at;
+pub use tar::{FoundImage, GroupImages, key_at};
 pub use values::{Values, text};
 
 /// The first byte of a record with values whose types JSON lacks: no JSON begins with it.
@@ -83,6 +83,15 @@ pub struct RawRecord<'a> {
     pub position: Position,
     /// The record, or the wanted columns of it.
     pub bytes: &'a [u8],
+    /// The images of a group in a tar, if they are wanted.
+    pub images: Option<&'a GroupImages>,
+}
+
+impl<'a> RawRecord<'a> {
+    /// A record without images.
+    pub fn new(kind: RawKind, position: Position, bytes: &'a [u8]) -> Self {
+        Self { kind, position, bytes, images: None }
+    }
 }
 
 /// The meaning of a raw record's bytes.

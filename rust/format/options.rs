@@ -70,7 +70,7 @@ impl ReadOptions {
     /// message about the row.
     pub(super) fn keeps(&self, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {
         let Some(keep) = &self.keep else { return Ok(true) };
-        let record = RawRecord { kind: RawKind::Row, position: Position::default(), bytes: row };
+        let record = RawRecord::new(RawKind::Row, Position::default(), row);
         self.projection.values(record, scratch, |values| keep.keeps(values))
     }
 }

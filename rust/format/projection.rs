@@ -23,7 +23,7 @@ pub type SizeOf = fn(&[u8]) -> Result<(u32, u32), String>;
 /// The name of the format of an image that begins with some bytes. None: they are not those of an image.
 pub type KindOf = fn(&[u8]) -> Option<&'static str>;
 
-/// The members of a group in a tar that are images: see [`IMAGES_KEY`].
+/// The members of a group in a tar that are images.
 #[derive(Debug, Clone)]
 pub struct ImageParts {
     /// Their extensions. One without a dot stands for all that end in it: `jpg` also for `0.jpg`.
@@ -38,12 +38,6 @@ pub struct ImageParts {
     /// Whether that format is decoded.
     pub is_decoded: fn(&[u8]) -> bool,
 }
-
-/// The key under which a record of a tar lists its images, if they are wanted, as an object with the group's `key` and a list
-/// `images`: for each the member that it is in, the offset in the shard and the number of its bytes, and `width` and
-/// `height`, or why these are not known as `error`. `missing` says why a list without images may not be beside a
-/// text, and `unseen` is the first member that is a video or a sound. No extension can have a slash.
-pub const IMAGES_KEY: &str = "/images";
 
 impl PartialEq for ImageParts {
     fn eq(&self, other: &Self) -> bool {
@@ -104,7 +98,7 @@ impl Projection {
         Self { selector: Selector::new(&paths), paths, ..self }
     }
 
-    /// Also the images of groups in tars, listed under [`IMAGES_KEY`]. Shards of other formats are errors, and so are
+    /// Also the images of groups in tars, as [`GroupImages`](super::GroupImages). Shards of other formats are errors, and so are
     /// compressed tars: images are read again later.
     #[must_use]
     pub fn with_images(self, images: ImageParts) -> Self {

@@ -11,7 +11,7 @@ use super::cursor::RecordPosition;
 use super::id_buffer::IdBuffer;
 use super::joined_shard::Beside;
 use crate::error::{Error, ShardError};
-use crate::format::{AfterError, Position, RawKind};
+use crate::format::{AfterError, GroupImages, Position, RawKind};
 use crate::quarantine::log::{QuarantineCounts, QuarantineLog};
 
 /// Some records of a lane as its formats hold them, in stream order.
@@ -43,6 +43,8 @@ pub enum RawEntry {
         next: Position,
         /// Its bytes.
         length: usize,
+        /// Its images, if they are wanted.
+        images: Option<Box<GroupImages>>,
     },
     /// A record that the row list leaves out, and the position after it.
     Dropped(Position),

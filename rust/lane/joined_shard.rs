@@ -5,7 +5,9 @@ use std::sync::atomic::AtomicBool;
 
 use super::sidecars::SidecarReaders;
 use crate::error::{Result, ShardError};
-use crate::format::{AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
+use crate::format::{
+    AfterError, GroupImages, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader,
+};
 use crate::spec::rows::Rows;
 use crate::spec::sidecars::Sidecars;
 use crate::store::Shard;
@@ -26,7 +28,7 @@ pub struct Wanted<'a> {
 pub type Beside = Vec<Option<(Position, usize)>>;
 
 /// The outcome of a read.
-#[derive(Debug, Clone, Copy)]
+#[derive(Debug)]
 pub enum Read {
     /// A record.
     Record {
@@ -36,6 +38,8 @@ pub enum Read {
         position: Position,
         /// The number of its bytes.
         length: usize,
+        /// Its images, if they are wanted.
+        images: Option<Box<GroupImages>>,
     },
     /// A record that is left out.
     Dropped,
@@ -110,7 +114,8 @@ impl JoinedShard {
                 self.sidecars.pass(position.record);
                 Read::Dropped
             }
-            Ok(Some(RawRecord { kind, position, bytes: record })) => {
+            Ok(Some(RawRecord { kind, position, bytes: record, images })) => {
+                let images = images.cloned().map(Box::new);
                 let before = bytes.len();
                 bytes.extend_from_slice(record);
                 let length = record.len();
@@ -118,7 +123,7 @@ impl JoinedShard {
                     bytes.truncate(before);
                     return Err(self.unjoined(wanted, &error, position));
                 }
-                Read::Record { kind, position, length }
+                Read::Record { kind, position, length, images }
             }
             Err(ReadError { error, rest }) => {
                 let record = error.record.filter(|_| rest == AfterError::Readable);

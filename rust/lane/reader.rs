@@ -9,7 +9,7 @@ use super::cursor::{Cursor, RecordPosition};
 use super::joined_shard::{JoinedShard, Read, Wanted};
 use crate::codec::crc_of;
 use crate::error::{Error, Result};
-use crate::format::{AfterError, Position, ReadError};
+use crate::format::{AfterError, GroupImages, Position, ReadError};
 use crate::spec::SourceSpec;
 
 /// Bytes of records in the first block: few, so that the first batch arrives soon. Each further one is twice the size.
@@ -72,6 +72,8 @@ struct Mark {
     position: RecordPosition,
     /// The checksum of all records of the visit before it.
     crc: u32,
+    /// That of their images.
+    images: u32,
     /// The number of entries in the block.
     entries: usize,
     bytes: usize,
@@ -82,8 +84,17 @@ impl Visit {
     fn new(start: RecordPosition, block: &RawBlock) -> Self {
         let RawBlock { entries, bytes, sidecars, .. } = block;
         let (entries, bytes, sidecars) = (entries.len(), bytes.len(), sidecars.len());
-        Self { start, mark: Mark { position: start, crc: 0, entries, bytes, sidecars }, damage: None }
+        Self {
+            start,
+            mark: Mark { position: start, entries, bytes, sidecars, ..Mark::default() },
+            damage: None,
+        }
     }
+}
+
+/// The checksum of images behind others with this one.
+fn crc_of_images(crc: u32, images: &GroupImages) -> u32 {
+    images.images.iter().fold(crc, |crc, image| crc_of(crc, format!("{image:?}").as_bytes()))
 }
 
 /// The kind of item that was read.
@@ -144,11 +155,18 @@ impl LaneReader {
     pub fn read(&mut self, block: &mut RawBlock) {
         block.clear();
         if let Some(visit) = &mut self.visit {
-            visit.mark = Mark { position: self.position, crc: visit.mark.crc, ..Mark::default() };
+            let Mark { crc, images, .. } = visit.mark;
+            visit.mark = Mark { position: self.position, crc, images, ..Mark::default() };
         }
         block.end = self.fill(block).unwrap_or_else(ReadEnd::Failed);
         if let Some(visit) = &mut self.visit {
-            visit.mark.crc = crc_of(visit.mark.crc, &block.bytes[visit.mark.bytes..]);
+            let mark = &mut visit.mark;
+            mark.crc = crc_of(mark.crc, &block.bytes[mark.bytes..]);
+            for entry in &block.entries[mark.entries..] {
+                if let RawEntry::Record { images: Some(images), .. } = entry {
+                    mark.images = crc_of_images(mark.images, images);
+                }
+            }
         }
         self.done = !matches!(block.end, ReadEnd::More);
         self.block_bytes = (self.block_bytes * 2).min(self.largest_block_bytes);
@@ -213,7 +231,7 @@ impl LaneReader {
         match read {
             Ok(Read::End) => return Ok(Step::ShardEnd),
             Ok(Read::Dropped) => block.entries.push(RawEntry::Dropped(next)),
-            Ok(Read::Record { kind, position: Position { record, byte }, length }) => {
+            Ok(Read::Record { kind, position: Position { record, byte }, length, images }) => {
                 let start = self.position;
                 // A state may be inside of the first record.
                 let is_inside = (start.record, start.byte) == (record, byte);
@@ -223,7 +241,7 @@ impl LaneReader {
                     byte,
                     ..start
                 };
-                block.entries.push(RawEntry::Record { kind, position, shard, next, length });
+                block.entries.push(RawEntry::Record { kind, position, shard, next, length, images });
             }
             Err(ReadError { error, rest: after }) => {
                 if after == AfterError::Lost && self.is_good_again(block)? {
@@ -284,9 +302,13 @@ impl LaneReader {
 
     /// Reads a shard up to a mark; whether these are the records that were read before.
     fn reads_as_before(&self, files: &mut JoinedShard, mark: &Mark) -> bool {
-        let (mut bytes, mut sidecars, mut crc) = (Vec::new(), Vec::new(), 0);
+        let (mut bytes, mut sidecars) = (Vec::new(), Vec::new());
+        let (mut crc, mut crc_images) = (0, 0);
         while files.position().record < mark.position.record {
             match files.next(&self.spec.sidecars, &mut bytes, &mut sidecars) {
+                Ok(Read::Record { images: Some(images), .. }) => {
+                    crc_images = crc_of_images(crc_images, &images);
+                }
                 Ok(Read::Record { .. } | Read::Dropped)
                 | Err(ReadError { rest: AfterError::Readable, .. }) => {}
                 Ok(Read::End) | Err(_) => return false,
@@ -295,7 +317,7 @@ impl LaneReader {
             bytes.clear();
             sidecars.clear();
         }
-        crc == mark.crc
+        (crc, crc_images) == (mark.crc, mark.images)
     }
 
     fn open(&self) -> Result<JoinedShard> {

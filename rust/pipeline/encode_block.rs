@@ -415,11 +415,12 @@ pub(crate) fn samples_of(
     let mut sidecars = &*raw.sidecars;
     for entry in raw.entries.drain(..) {
         let entry = match entry {
-            RawEntry::Record { kind, position, shard, next, length } => {
+            RawEntry::Record { kind, position, shard, next, length, images } => {
                 let (record, rest) = bytes.split_at(length);
                 bytes = rest;
                 let RecordPosition { record: number, byte, .. } = position;
-                let record = RawRecord { kind, position: Position { record: number, byte }, bytes: record };
+                let at = Position { record: number, byte };
+                let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
                 let name = spec.shards[shard as usize].name();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
                     spec.prepare.record(&spec.read, name, record, prepared)

@@ -12,12 +12,11 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use gristmill_chat_template::TrainedSpan;
-use serde::Deserialize;
 
 use super::chat::{Conversations, Given, MessageFormat};
 use super::field::Field;
 use super::{Sample, Samples, image_messages};
-use crate::format::Values;
+use crate::format::{FoundImage, GroupImages, Values};
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
 /// Where a text has an image.
@@ -30,8 +29,6 @@ const UNSEEN: [&str; 2] = ["<video>", "<audio>"];
 pub struct ImageTexts {
     /// How many of the projection's paths are those of the filter.
     pub filter_paths: usize,
-    /// The list of images that readers of tars make.
-    pub images: Field,
     /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
     /// has all images of the list.
     pub first_of: Option<Vec<String>>,
@@ -103,39 +100,21 @@ impl Separators {
     }
 }
 
-/// The images of a record as the reader describes them.
-#[derive(Deserialize)]
-struct DescribedAll<'a> {
-    key: std::borrow::Cow<'a, str>,
-    missing: Option<String>,
-    images: Vec<Described<'a>>,
-    #[serde(borrow)]
-    unseen: Option<std::borrow::Cow<'a, str>>,
-}
-
-/// One of them.
-#[derive(Deserialize)]
-struct Described<'a> {
-    part: std::borrow::Cow<'a, str>,
-    offset: u64,
-    bytes: u64,
-    width: Option<u32>,
-    height: Option<u32>,
-    error: Option<String>,
-}
-
 impl ImageTexts {
     /// Appends the samples of a record, and sets its key. The error says what was expected and found.
-    pub(super) fn fill(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
-        let mut key = String::new();
+    pub(super) fn fill(
+        &self,
+        values: &Values<'_>,
+        images: Option<&GroupImages>,
+        samples: &mut Samples,
+    ) -> Result<(), String> {
+        let key = images.map_or("", |images| &images.key);
+        samples.key.push_str(key);
         let sample = samples.add();
-        let filled = self.fill_one(values, sample, &mut key);
-        samples.key = key;
-        filled
-    }
-
-    fn fill_one(&self, values: &Values<'_>, sample: &mut Sample, key: &mut String) -> Result<(), String> {
-        let members = self.plan(values, &mut sample.images, key)?;
+        let members = match images {
+            Some(images) => self.plan(images, &mut sample.images)?,
+            None => Vec::new(),
+        };
         match &self.text {
             TextPart::Text(field) => {
                 self.check_has_image(&sample.images)?;
@@ -146,7 +125,6 @@ impl ImageTexts {
                 let images_first = conversations.format == MessageFormat::ChatMl;
                 let messages = conversations.in_memory(messages)?;
                 let (messages, names) = image_messages::with_parts(messages, images_first)?;
-                let members: Vec<&str> = members.iter().map(|member| &**member).collect();
                 let order = image_messages::order(&names, key, &members)?;
                 sample.images = order.into_iter().map(|image| sample.images[image]).collect();
                 conversations.render_one(&Given::Value(messages), values, sample)?;
@@ -158,42 +136,34 @@ impl ImageTexts {
         }
     }
 
-    /// The images of a record, as the model has them, and its key. Returns the members that they are in.
-    fn plan(
-        &self,
-        values: &Values<'_>,
-        images: &mut Vec<Image>,
-        key: &mut String,
-    ) -> Result<Vec<String>, String> {
-        let mut members = Vec::new();
-        let Some(list) = self.images.of(values) else { return Ok(members) };
-        let json = list.json();
-        let mut described: DescribedAll<'_> =
-            serde_json::from_str(&json).map_err(|error| format!("internal error: {error}"))?;
-        key.push_str(&described.key);
+    /// Plans the images of a record. Returns the members that they are in.
+    fn plan<'a>(&self, images: &'a GroupImages, planned: &mut Vec<Image>) -> Result<Vec<&'a str>, String> {
+        let mut found: Vec<&FoundImage> = images.images.iter().collect();
         if let Some(parts) = &self.first_of {
-            let found = parts.iter().find(|part| described.images.iter().any(|image| image.part == **part));
-            described.images.retain(|image| Some(&*image.part) == found.map(|part| &**part));
-        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, described.missing) {
-            return Err(missing); // The messages of a conversation have a placeholder for each image.
-        } else if let (true, Some(unseen)) = (described.images.is_empty(), described.unseen) {
+            let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
+            found.retain(|image| Some(&image.member) == part);
+        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing) {
+            return Err(missing.clone()); // The messages of a conversation have a placeholder for each image.
+        } else if let (true, Some(unseen)) = (found.is_empty(), &images.unseen) {
             return Err(format!(
                 "expected an image, found none but {unseen:?}: videos and audio are not read, and the text would be trained on \
                  alone"
             ));
         }
-        for Described { part, offset, bytes, width, height, error } in described.images {
-            let (Some(width), Some(height)) = (width, height) else {
-                let error = error.unwrap_or_default();
-                return Err(format!("the image {part:?}, at byte {offset}: {error}"));
+        let mut members = Vec::with_capacity(found.len());
+        for FoundImage { member, offset, bytes, size } in found {
+            let (offset, bytes) = (*offset, *bytes);
+            let (width, height) = match size {
+                Ok(size) => *size,
+                Err(error) => return Err(format!("the image {member:?}, at byte {offset}: {error}")),
             };
             let plan = self.model.plan(width, height);
             let plan = plan.map_err(|error| {
-                format!("the image {part:?} of {width} x {height} pixels, at byte {offset}: {error}")
+                format!("the image {member:?} of {width} x {height} pixels, at byte {offset}: {error}")
             })?;
             let file = ImageFile { offset, bytes, width, height };
-            images.push(Image { token: 0, plan, file });
-            members.push(part.into_owned());
+            planned.push(Image { token: 0, plan, file });
+            members.push(&**member);
         }
         Ok(members)
     }

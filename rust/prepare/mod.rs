@@ -22,7 +22,7 @@ use std::sync::Arc;
 use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
 use crate::error::ShardError;
-use crate::format::{Projection, RawRecord, ReadOptions, Values};
+use crate::format::{GroupImages, Projection, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
 use chat::Conversations;
 use completion::Completions;
@@ -192,16 +192,21 @@ impl Prepare {
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
         }
-        options.select(shard, record, &mut scratch.own, |values| self.fill(values, samples))
+        options.select(shard, record, &mut scratch.own, |values| self.fill(values, record.images, samples))
     }
 
     /// Appends the samples of a record that have a mask. The error is a message about the record.
-    fn fill(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
+    fn fill(
+        &self,
+        values: &Values<'_>,
+        images: Option<&GroupImages>,
+        samples: &mut Samples,
+    ) -> Result<(), String> {
         match self {
             Self::Text | Self::FillInTheMiddle(_) => Ok(()),
             Self::Chat(conversations) => conversations.render(values, samples),
             Self::Completion(completions) => completions.join(values, samples.add()),
-            Self::ImageText(images) => images.fill(values, samples),
+            Self::ImageText(texts) => texts.fill(values, images, samples),
         }
     }
 
@@ -228,7 +233,7 @@ impl Prepare {
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            let fill = |values: &Values<'_>| self.fill(values, samples);
+            let fill = |values: &Values<'_>| self.fill(values, record.images, samples);
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
         let text = &mut samples.add().text;

@@ -167,7 +167,7 @@ impl Reading {
                 self.selected += 1;
             }
             chunk.entries.push(match read {
-                Ok(Read::Record { kind, position, length }) => {
+                Ok(Read::Record { kind, position, length, .. }) => {
                     Entry::Record { shard: number, index, kind, position, length }
                 }
                 Ok(Read::Dropped | Read::End) => Entry::Dropped,

@@ -123,7 +123,7 @@ impl<'a> Preparer<'a> {
                     let (record, after) = rest.split_at(length);
                     rest = after;
                     let joined = Joined::take(&self.spec.sidecars, shard, &mut beside, &mut rest);
-                    let record = RawRecord { kind, position, bytes: record };
+                    let record = RawRecord::new(kind, position, record);
                     match self.record((shard, index), record, joined, &mut part)? {
                         Outcome::Kept => continue,
                         Outcome::Filtered => {

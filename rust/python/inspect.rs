@@ -148,7 +148,7 @@ pub fn untrained_of(
         let wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
         let mut conversations = plan.conversations(0, true, wanted)?;
         let projection = Projection::named(columns).with_paths(paths);
-        let line = RawRecord { kind: RawKind::Line, position: Position::default(), bytes: &record };
+        let line = RawRecord::new(RawKind::Line, Position::default(), &record);
         let mut rendered = |policy| {
             if let Some(training) = &mut conversations.training {
                 training.on_lost_reasoning = policy;

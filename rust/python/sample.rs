@@ -11,7 +11,7 @@ use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
-use crate::format::{IMAGES_KEY, Path, Projection};
+use crate::format::{Path, Projection};
 use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
@@ -197,7 +197,6 @@ impl ImageTextPlan {
             filter_paths,
             rows: self.rows(sequence_length)?,
             model: self.image_model.core(),
-            images: wanted(IMAGES_KEY),
             first_of: self.first_of,
             tokens: ImageTokens {
                 template: self.template_text,

@@ -139,10 +139,10 @@ impl ArrowReader {
             self.rows_left -= 1;
         }
         if !is_kept? {
-            return Ok(Some(RawRecord { kind: RawKind::Filtered, position, bytes: &[] }));
+            return Ok(Some(RawRecord::new(RawKind::Filtered, position, &[])));
         }
         let (kind, bytes) = self.value(index).map_err(unreadable)?;
-        Ok(Some(RawRecord { kind, position, bytes }))
+        Ok(Some(RawRecord::new(kind, position, bytes)))
     }
 
     /// The position of the next row. There is no hint: batches are found by their headers.

@@ -43,7 +43,7 @@ impl JsonlReader {
                 Ok(LineRead::Complete(range)) => {
                     if !is_blank(without_mark(self.lines.bytes(range.clone()), position)) {
                         let bytes = self.lines.bytes(range);
-                        return Ok(Some(RawRecord { kind: RawKind::Line, position, bytes }));
+                        return Ok(Some(RawRecord::new(RawKind::Line, position, bytes)));
                     }
                 }
                 Ok(LineRead::TooLong { bytes, first }) => return Err(self.too_long(position, bytes, first)),

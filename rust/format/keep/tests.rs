@@ -10,7 +10,7 @@ use crate::format::{Path, Position, Projection, RawKind, RawRecord, Scratch};
 /// The operands that a program leaves on the stack for a line, in words.
 fn evaluate(line: &str, paths: Vec<Path>, program: Vec<Instruction>) -> Vec<String> {
     let (projection, program) = (Projection::text("text").with_paths(paths), Expression(program));
-    let record = RawRecord { kind: RawKind::Line, position: Position::default(), bytes: line.as_bytes() };
+    let record = RawRecord::new(RawKind::Line, Position::default(), line.as_bytes());
     let mut found = Vec::new();
     let take = |values: &Values<'_>| {
         found = program.evaluate(values).iter().map(words).collect();

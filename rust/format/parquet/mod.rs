@@ -116,10 +116,10 @@ impl ParquetReader {
             self.advance(1);
         }
         if !is_kept? {
-            return Ok(Some(RawRecord { kind: RawKind::Filtered, position, bytes: &[] }));
+            return Ok(Some(RawRecord::new(RawKind::Filtered, position, &[])));
         }
         let (kind, bytes) = self.values().map_err(unreadable)?;
-        Ok(Some(RawRecord { kind, position, bytes }))
+        Ok(Some(RawRecord::new(kind, position, bytes)))
     }
 
     /// The position of the next row. There is no hint: pages are found by their headers.

@@ -4,8 +4,8 @@ use std::ops::Range;
 
 use super::super::{Member as Shown, ReadOptions, Step, View, jsonl};
 use super::archive::{Archive, Damage, Member};
-use super::images::{self, Image};
-use crate::format::projection::{Columns, IMAGES_KEY, ImageParts};
+use super::images::{self, FoundImage, GroupImages, Image};
+use crate::format::projection::{Columns, ImageParts};
 
 /// The first bytes of a member that tell text from other data, which has a NUL in them: images, audio, video, arrays.
 const PROBED: u64 = 4 << 10;
@@ -283,9 +283,9 @@ impl Group {
         })
     }
 
-    /// Writes the wanted members of the group with this key as a JSON object. Others are null in it, so that a message can
+    /// Writes the wanted members of the group as a JSON object. Others are null in it, so that a message can
     /// name them.
-    pub(super) fn write(&self, wanted: &Wanted, key: &[u8], line: &mut Vec<u8>) -> Result<(), String> {
+    pub(super) fn write(&self, wanted: &Wanted, line: &mut Vec<u8>) -> Result<(), String> {
         line.clear();
         line.shrink_to(KEPT_BYTES);
         for item in &self.items {
@@ -319,10 +319,6 @@ impl Group {
                 line.extend_from_slice(value.json().as_bytes());
             }
         }
-        if let Some(images) = &wanted.images {
-            write_key(IMAGES_KEY, line);
-            self.write_images(images, key, line);
-        }
         if line.is_empty() {
             line.push(b'{');
         }
@@ -330,57 +326,34 @@ impl Group {
         Ok(())
     }
 
-    /// Writes the group's key and the list of its images: the members in the natural order of their extensions, in which numbers count.
-    fn write_images(&self, parts: &ImageParts, key: &[u8], line: &mut Vec<u8>) {
-        let images = |item: &Item| matches!(item.content, Content::Images(_));
-        let mut items: Vec<&Item> = self.items.iter().filter(|item| images(item)).collect();
+    /// The images of the group with this key, if they are wanted: in the natural order of their members' extensions, in
+    /// which numbers count.
+    pub(super) fn images(&self, wanted: &Wanted, key: &[u8]) -> Option<GroupImages> {
+        let parts = wanted.images.as_ref()?;
+        let images = |item: &&Item| matches!(item.content, Content::Images(_));
+        let mut items: Vec<&Item> = self.items.iter().filter(images).collect();
         items.sort_by(|a, b| {
             natural(&a.extension).cmp(natural(&b.extension)).then(a.extension.cmp(&b.extension))
         });
-        line.extend_from_slice(b"{\"key\":");
-        gristmill_json::write_string(&String::from_utf8_lossy(key), line);
-        if let Some(missing) = self.missing(parts).filter(|_| items.is_empty()) {
-            line.extend_from_slice(b",\"missing\":");
-            gristmill_json::write_string(&missing, line);
-        }
-        line.extend_from_slice(b",\"images\":[");
-        let mut is_first = true;
-        let mut write = |part: &str, offset, bytes, size: Result<&(u32, u32), &String>| {
-            let comma = if std::mem::take(&mut is_first) { "" } else { "," };
-            line.extend_from_slice(comma.as_bytes());
-            line.extend_from_slice(b"{\"part\":");
-            gristmill_json::write_string(part, line);
-            line.extend_from_slice(format!(",\"offset\":{offset},\"bytes\":{bytes},").as_bytes());
-            match size {
-                Ok((width, height)) => {
-                    line.extend_from_slice(format!("\"width\":{width},\"height\":{height}}}").as_bytes());
-                }
-                Err(reason) => {
-                    line.extend_from_slice(b"\"error\":");
-                    gristmill_json::write_string(reason, line);
-                    line.push(b'}');
-                }
-            }
-        };
-        for item in items {
-            match &item.content {
-                Content::Images(Ok(images)) => {
-                    for Image { offset, bytes, size } in images {
-                        write(&item.extension, *offset, *bytes, size.as_ref());
+        let missing = self.missing(parts).filter(|_| items.is_empty());
+        let mut images = Vec::new();
+        for Item { extension, offset, size, content } in items {
+            let mut add = |offset, bytes, size| {
+                images.push(FoundImage { member: extension.clone(), offset, bytes, size });
+            };
+            match content {
+                Content::Images(Ok(list)) => {
+                    for Image { offset, bytes, size } in list {
+                        add(*offset, *bytes, size.clone());
                     }
                 }
-                Content::Images(Err(reason)) => write(&item.extension, item.offset, item.size, Err(reason)),
+                Content::Images(Err(reason)) => add(*offset, *size, Err(reason.clone())),
                 _ => {}
             }
         }
-        line.push(b']');
-        if let Some(unseen) =
-            self.items.iter().map(|item| &item.extension).find(|extension| is_unseen(extension))
-        {
-            line.extend_from_slice(b",\"unseen\":");
-            gristmill_json::write_string(unseen, line);
-        }
-        line.push(b'}');
+        let unseen = self.items.iter().map(|item| &item.extension).find(|extension| is_unseen(extension));
+        let key = String::from_utf8_lossy(key).into_owned();
+        Some(GroupImages { key, missing, unseen: unseen.cloned(), images })
     }
 
     /// All members, with those of the JSON objects among them. A binary one and JSON have the number of their bytes.

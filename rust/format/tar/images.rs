@@ -13,6 +13,32 @@ const LONGEST_HEADER: u64 = 16 << 20;
 /// The most images of a list.
 const MOST_IMAGES: usize = 10_000;
 
+/// The images of a group, whose pixels are read again later.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct GroupImages {
+    /// The group's key.
+    pub key: String,
+    /// Why there may be no text without images, if there is none of them.
+    pub missing: Option<String>,
+    /// The first member that is a video or a sound.
+    pub unseen: Option<String>,
+    /// The images, in the natural order of their members.
+    pub images: Vec<FoundImage>,
+}
+
+/// An image of a group.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FoundImage {
+    /// The extension of the member that it is in.
+    pub member: String,
+    /// The offset of its first byte in the shard.
+    pub offset: u64,
+    /// The number of its bytes.
+    pub bytes: u64,
+    /// Width and height, or what was expected and found in their place.
+    pub size: Result<(u32, u32), String>,
+}
+
 /// An image of a member.
 pub(super) struct Image {
     pub(super) offset: u64,

@@ -22,6 +22,7 @@ use crate::store::{Piece, Source};
 use archive::{Archive, Damage, Member};
 use group::{Group, Wanted};
 pub(super) use header::is_header;
+pub use images::{FoundImage, GroupImages};
 
 /// The key of the group that starts at a byte of an archive that is not compressed. Fails once `stop` is set.
 pub fn key_at(source: Box<dyn Source>, byte: u64, stop: &Arc<AtomicBool>) -> Result<String, String> {
@@ -48,6 +49,8 @@ pub(super) struct TarReader {
     /// The key of that group.
     key: Vec<u8>,
     line: Vec<u8>,
+    /// Its images, if they are wanted.
+    images: Option<GroupImages>,
 }
 
 /// A member of a group.
@@ -74,6 +77,7 @@ impl TarReader {
             group: Group::default(),
             key: Vec::new(),
             line: Vec::new(),
+            images: None,
         };
         if let Some(piece) = piece {
             reader.pass_before(piece.bytes.start).map_err(|error| {
@@ -94,13 +98,14 @@ impl TarReader {
     /// The next group. None at the end.
     pub(super) fn next(&mut self) -> Result<Option<RawRecord<'_>>, Unreadable> {
         let Some(position) = self.read(false)? else { return Ok(None) };
-        let Self { group, wanted, key, line, .. } = self;
+        let Self { group, wanted, key, line, images, .. } = self;
         let unreadable = |reason| Unreadable { position, rest: AfterError::Readable, reason };
         if let Some(text) = group.text(wanted) {
-            return Ok(Some(RawRecord { kind: RawKind::Text, position, bytes: text }));
+            return Ok(Some(RawRecord::new(RawKind::Text, position, text)));
         }
-        group.write(wanted, key, line).map_err(unreadable)?;
-        Ok(Some(RawRecord { kind: RawKind::Line, position, bytes: line }))
+        group.write(wanted, line).map_err(unreadable)?;
+        *images = group.images(wanted, key);
+        Ok(Some(RawRecord { images: images.as_ref(), ..RawRecord::new(RawKind::Line, position, line) }))
     }
 
     /// The members of the next group, and those of the JSON in them. None at the end.

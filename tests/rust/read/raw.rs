@@ -19,7 +19,7 @@ fn read_raw(path: &str, bytes: &[u8]) -> Vec<(Raw, Position)> {
     loop {
         let next = match reader.next_raw() {
             Ok(None) => return raw,
-            Ok(Some(RawRecord { kind, position, bytes })) => {
+            Ok(Some(RawRecord { kind, position, bytes, .. })) => {
                 Raw::Record { kind, position, bytes: bytes.to_vec() }
             }
             Err(error) => Raw::Error(error),
@@ -32,7 +32,7 @@ fn extract(path: &str, raw: &Raw) -> Seen {
     match raw {
         Raw::Error(error) => Seen::Error(error.clone()),
         Raw::Record { kind, position, bytes } => {
-            let record = RawRecord { kind: *kind, position: *position, bytes };
+            let record = RawRecord::new(*kind, *position, bytes);
             let mut text = "before".to_owned();
             match options(1000).projection.extract(&path.into(), record, &mut text) {
                 Ok(length) => Seen::Document(*position, text.split_off(text.len() - length)),

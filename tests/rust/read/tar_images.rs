@@ -1,6 +1,6 @@
 //! Images in tars: found by their headers, one to a member or in pickled lists.
 
-use _core::format::{IMAGES_KEY, ImageParts};
+use _core::format::{FoundImage, GroupImages, ImageParts};
 use proptest::prelude::*;
 
 use super::tar::{archive, entry};
@@ -41,27 +41,30 @@ fn options_of(extensions: &[&str], are_named: bool, limit: u64) -> Arc<ReadOptio
     })
 }
 
-/// The records as JSON.
-fn records(bytes: &[u8], options: &Arc<ReadOptions>) -> Vec<String> {
+/// The records as JSON, and their images; or errors.
+fn records(bytes: &[u8], options: &Arc<ReadOptions>) -> Vec<Result<(String, GroupImages), String>> {
     let source = Box::new(bytes.to_vec());
     let mut reader = RecordReader::from_source(&"s.tar".into(), source, options, &Arc::default()).unwrap();
     let mut records = Vec::new();
     loop {
         match reader.next_raw() {
-            Ok(Some(record)) => records.push(String::from_utf8(record.bytes.to_vec()).unwrap()),
+            Ok(Some(record)) => {
+                let json = String::from_utf8(record.bytes.to_vec()).unwrap();
+                records.push(Ok((json, record.images.unwrap().clone())));
+            }
             Ok(None) => return records,
-            Err(error) => records.push(error.to_string()),
+            Err(error) => records.push(Err(error.to_string())),
         }
     }
 }
 
-/// The list of images of a record.
-fn images(bytes: &[u8], extensions: &[&str]) -> String {
-    let found = records(bytes, &options(extensions, 1 << 20)).remove(0);
-    let at = found.find(IMAGES_KEY).unwrap();
-    let described = &found[at + IMAGES_KEY.len() + 2..found.len() - 1];
-    let (_, list) = described.split_once(r#","images":"#).unwrap();
-    list.strip_suffix('}').unwrap().to_owned()
+/// The images of the first record.
+fn images(bytes: &[u8], extensions: &[&str]) -> Vec<FoundImage> {
+    records(bytes, &options(extensions, 1 << 20)).remove(0).unwrap().1.images
+}
+
+fn image(member: &str, offset: u64, bytes: u64, size: Result<(u32, u32), &str>) -> FoundImage {
+    FoundImage { member: member.to_owned(), offset, bytes, size: size.map_err(ToOwned::to_owned) }
 }
 
 #[test]
@@ -76,25 +79,33 @@ fn images_are_listed_in_natural_order() {
         ("a.gif", b""),
         ("b.txt", b"none"),
     ]);
-    let found = records(&shard, &options(&["jpg", "png", "gif"], 1 << 20));
+    let mut found = records(&shard, &options(&["jpg", "png", "gif"], 1 << 20)).into_iter().flatten();
+    let (json, group) = found.next().unwrap();
     let expected = concat!(
         r#"{"10.jpg":{"bytes":3,"width":5,"height":6},"2.JPG":{"bytes":7,"width":3,"height":4},"txt":"text","#,
-        r#""1.png":{"bytes":8},"seg.png":{"bytes":9002,"width":1,"height":1},"gif":{"bytes":0},"/images":{"key":"a","images":["#,
-        r#"{"part":"1.png","offset":3584,"bytes":8,"error":"expected an image, found 8 bytes"},"#,
-        r#"{"part":"2.JPG","offset":1536,"bytes":7,"width":3,"height":4},"#,
-        r#"{"part":"10.jpg","offset":512,"bytes":3,"width":5,"height":6},"#,
-        r#"{"part":"gif","offset":14336,"bytes":0,"error":"expected an image, found 0 bytes"},"#,
-        r#"{"part":"seg.png","offset":4608,"bytes":9002,"width":1,"height":1}]}}"#
+        r#""1.png":{"bytes":8},"seg.png":{"bytes":9002,"width":1,"height":1},"gif":{"bytes":0}}"#,
     );
-    assert_eq!(found[0], expected);
-    assert!(
-        found[1].starts_with(
-            r#"{"txt":"none","/images":{"key":"b","missing":"expected an image under \"jpg\", "#
-        )
-    );
-    assert_eq!(images(&shard, &["1.png"]).matches("part").count(), 1);
-    assert_eq!(images(&shard, &["seg.png", "jpg"]).matches("part").count(), 3);
-    let limited = records(&shard, &options(&["seg.png"], 9001)).remove(0);
+    assert_eq!(json, expected);
+    let expected = GroupImages {
+        key: "a".to_owned(),
+        missing: None,
+        unseen: None,
+        images: vec![
+            image("1.png", 3584, 8, Err("expected an image, found 8 bytes")),
+            image("2.JPG", 1536, 7, Ok((3, 4))),
+            image("10.jpg", 512, 3, Ok((5, 6))),
+            image("gif", 14336, 0, Err("expected an image, found 0 bytes")),
+            image("seg.png", 4608, 9002, Ok((1, 1))),
+        ],
+    };
+    assert_eq!(group, expected);
+    let (json, group) = found.next().unwrap();
+    assert_eq!((json.as_str(), group.key.as_str()), (r#"{"txt":"none"}"#, "b"));
+    assert!(group.missing.unwrap().starts_with("expected an image under \"jpg\", "));
+    assert_eq!(images(&shard, &["1.png"]).len(), 1);
+    assert_eq!(images(&shard, &["seg.png", "jpg"]).len(), 3);
+    let limited = records(&shard, &options(&["seg.png"], 9001)).remove(0).unwrap().1.images.remove(0).size;
+    let limited = limited.unwrap_err();
     assert!(limited.contains("expected an image of at most 9001 bytes, found one of 9002"), "{limited}");
 }
 
@@ -114,10 +125,7 @@ fn groups_without_the_image_that_they_should_have_say_so() {
     ]);
     let missing = |are_named| {
         let found = records(&shard, &options_of(&["jpg", "jpgs"], are_named, 1 << 20));
-        found.into_iter().map(|record| {
-            let found = record.split_once(r#","missing":""#)?.1.split_once(r#"","images""#)?.0;
-            Some(found.replace('\\', ""))
-        })
+        found.into_iter().map(|record| record.unwrap().1.missing)
     };
     let named: Vec<_> = missing(true).collect();
     let expected = r#"expected an image under "jpg", "jpgs", as fields["images"] says, found "txt""#;
@@ -129,7 +137,8 @@ fn groups_without_the_image_that_they_should_have_say_so() {
     let all: Vec<_> = missing(false).collect();
     assert_eq!(all.iter().map(Option::is_some).collect::<Vec<_>>(), [false, true, false, false, true, false]);
     assert!(all[1].as_ref().unwrap().contains(r#"found the other image "img" and no other; rename it"#));
-    let found = records(&shard, &options_of(&["jpg"], false, 1 << 20)).remove(3);
+    let found = records(&shard, &options_of(&["jpg"], false, 1 << 20)).remove(3).unwrap().1;
+    let found = found.images[0].size.clone().unwrap_err();
     assert!(found.contains(r"found 3 bytes, or say which members are images in fields="), "{found}");
 }
 
@@ -156,16 +165,15 @@ fn pickled_lists_are_read_without_unpickling() {
     for list in LISTS {
         let shard = archive(&[("a.jpgs", list), ("a.txt", b"text")]);
         let at = |image: &[u8]| shard.windows(image.len()).position(|window| window == image).unwrap();
-        let expected = format!(
-            r#"[{{"part":"jpgs","offset":{},"bytes":6,"width":2,"height":3}},{{"part":"jpgs","offset":{},"bytes":3,"width":4,"height":5}}]"#,
-            at(b"I\x02\x03xyz"),
-            at(b"I\x04\x05")
-        );
+        let expected = [
+            image("jpgs", at(b"I\x02\x03xyz") as u64, 6, Ok((2, 3))),
+            image("jpgs", at(b"I\x04\x05") as u64, 3, Ok((4, 5))),
+        ];
         assert_eq!(images(&shard, &["jpgs"]), expected);
     }
     let one = images(&archive(&[("a.jpgs", b"\x80\x04]\x94C\x03I\x04\x05\x94a.")]), &["jpgs"]);
-    assert_eq!(one.matches("width").count(), 1);
-    assert_eq!(images(&archive(&[("a.jpgs", b"\x80\x04]\x94.")]), &["jpgs"]), "[]");
+    assert_eq!(one.len(), 1);
+    assert_eq!(images(&archive(&[("a.jpgs", b"\x80\x04]\x94.")]), &["jpgs"]), []);
 }
 
 #[test]
@@ -180,11 +188,8 @@ fn other_pickles_are_refused() {
         (b"\x80\x04]\x94(", "it was cut"),
     ] {
         let found = images(&archive(&[("a.jpgs", pickle), ("b.txt", b"")]), &["jpgs"]);
-        assert!(
-            found.contains("\"error\":\"expected a pickled list of bytes") && found.contains(expected),
-            "{found}"
-        );
-        assert_eq!(found.matches("part").count(), 1);
+        let [FoundImage { size: Err(error), .. }] = &found[..] else { panic!("{found:?}") };
+        assert!(error.starts_with("expected a pickled list of bytes") && error.contains(expected), "{error}");
     }
 }
 
@@ -208,11 +213,9 @@ proptest! {
         let shard = [entry(b'0', b"a.jpgs", &bytes), archive(&[("b.txt", b"after")])].concat();
         let found = records(&shard, &options(&["jpgs"], 1 << 20));
         prop_assert_eq!(found.len(), 2);
-        prop_assert!(found[1].contains("after"));
-        let described: serde_json::Value = serde_json::from_str(&found[0]).unwrap();
-        for image in described[IMAGES_KEY]["images"].as_array().unwrap() {
-            let [offset, length] = ["offset", "bytes"].map(|name| image[name].as_u64().unwrap());
-            prop_assert!(offset >= 512 && offset + length <= 512 + bytes.len() as u64);
+        prop_assert!(found[1].as_ref().unwrap().0.contains("after"));
+        for FoundImage { offset, bytes: length, .. } in &found[0].as_ref().unwrap().1.images {
+            prop_assert!(*offset >= 512 && offset + length <= 512 + bytes.len() as u64);
         }
     }
 }
