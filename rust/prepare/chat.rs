@@ -128,6 +128,7 @@ impl Conversations {
             tools: tools.as_ref().map(Given::data).or(self.tools.fixed()),
             kwargs: kwargs.as_ref().map(Given::data).or(self.kwargs.fixed()),
             string_arguments: self.string_arguments,
+            checks_parts: true,
             add_generation_prompt: self.add_generation_prompt,
             date: self.date,
             none_fields: self.none_fields,

@@ -50,18 +50,18 @@ class ImageModel(Model):
                 groups[-1][1][part] = archive.extractfile(member).read()
         yield from enumerate(parts for _, parts in groups)
 
-    def _encode(self, record: Any) -> Document | None:
+    def _encode(self, record: Any) -> list[Document]:
         found = self.sample(record)
         if found is None:
-            return None
+            return []
         ids, mask, images = found
         most = self.patches[0] if self.patches else np.inf
         if len(ids) > self.sequence_length or len(images) > self.max_images or sum(map(patches_of, images)) > most:
-            return None
+            return []
         document = Document(map(int, ids))
         document.trained = list(map(bool, mask))
         document.images = images
-        return document
+        return [document]
 
     def _best_fit(self, window: list[Document]) -> list[list[Segment]]:
         most = self.patches[0] if self.patches else np.inf

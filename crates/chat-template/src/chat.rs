@@ -8,6 +8,7 @@ use bumpalo::Bump;
 use gristmill_json::Value;
 
 use crate::ast::NameId;
+use crate::contents;
 use crate::error::{Error, ErrorKind, Result};
 use crate::eval::{Eval, Setting};
 use crate::heap::{Heap, Limits};
@@ -79,6 +80,8 @@ pub struct Chat<'v> {
     pub none_fields: NoneFields,
     /// The treatment of arguments of calls that are strings.
     pub string_arguments: StringArguments,
+    /// Whether content in parts that the template does not take is an error.
+    pub checks_parts: bool,
 }
 
 impl<'v> Chat<'v> {
@@ -94,6 +97,7 @@ impl<'v> Chat<'v> {
             date: None,
             none_fields: NoneFields::Drop,
             string_arguments: StringArguments::Keep,
+            checks_parts: false,
         }
     }
 }
@@ -215,8 +219,7 @@ impl ChatTemplate {
     pub fn render(&self, chat: &Chat<'_>) -> Result<Rendering> {
         with_memory(|bump| {
             let mut session = Session::open(self, bump, chat)?;
-            let rendered = session.render(session.messages, chat.add_generation_prompt)?;
-            session.finish(rendered)
+            session.render_all()
         })
     }
 }
@@ -259,6 +262,7 @@ pub(crate) struct Session<'a> {
     messages_origin: Origin,
     globals: Vec<Val<'a>>,
     date: Option<DateTime>,
+    checks_parts: bool,
     prompt: Option<String>,
     /// The keys of values that must not be printed.
     typed: Vec<String>,
@@ -320,9 +324,20 @@ impl<'a> Session<'a> {
             messages_origin: messages.origin,
             globals,
             date: chat.date,
+            checks_parts: chat.checks_parts,
             prompt: None,
             typed,
         })
+    }
+
+    /// Renders its messages.
+    pub(crate) fn render_all(&mut self) -> Result<Rendering> {
+        let rendered = self.render(self.messages, self.add_generation_prompt)?;
+        let rendering = self.finish(rendered)?;
+        if self.checks_parts {
+            contents::check(self, &rendering)?;
+        }
+        Ok(rendering)
     }
 
     /// Renders some of the messages.

@@ -8,6 +8,7 @@
 mod ast;
 mod attribute;
 mod chat;
+mod contents;
 mod error;
 mod eval;
 mod filters;

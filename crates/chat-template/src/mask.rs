@@ -387,8 +387,7 @@ impl ChatTemplate {
 
     /// Renders the conversation of a session, and finds what of it is trained on, and what is lost.
     pub(crate) fn train(&self, session: &mut Session<'_>, training: &Training) -> Result<Trained> {
-        let rendered = session.render(session.messages, session.add_generation_prompt)?;
-        let mut rendering = session.finish(rendered)?;
+        let mut rendering = session.render_all()?;
         let adds_prompt = session.add_generation_prompt;
         let mut finder = Finder::new(self, session, &rendering, training)?;
         if adds_prompt {

@@ -171,7 +171,8 @@ fn in_content<'a>(content: &Val<'a>, found: &mut Vec<Reasoning<'a>>) {
     }
 }
 
-fn field<'a>(dict: &Dict<'a>, name: &str) -> Option<Val<'a>> {
+/// The value of a key.
+pub(crate) fn field<'a>(dict: &Dict<'a>, name: &str) -> Option<Val<'a>> {
     dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value)
 }
 
@@ -227,13 +228,13 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
 }
 
 /// The reasoning of the messages that a text has.
-struct Written<'r> {
+pub(crate) struct Written<'r> {
     /// The pieces that are more than white space, with their origins.
-    pieces: Vec<(u32, &'r str)>,
+    pub pieces: Vec<(u32, &'r str)>,
 }
 
 impl<'r> Written<'r> {
-    fn of(rendering: &'r Rendering) -> Self {
+    pub(crate) fn of(rendering: &'r Rendering) -> Self {
         let mut start = 0;
         let runs = rendering.runs().iter().map(|run| {
             let text = &rendering.text()[start..run.end as usize];
@@ -264,7 +265,7 @@ impl<'r> Written<'r> {
     }
 
     /// Whether any byte is there of a string, or of a value that holds it and was written as a whole.
-    fn has_string(&self, node: u32, origins: &Origins) -> bool {
+    pub(crate) fn has_string(&self, node: u32, origins: &Origins) -> bool {
         let mut at = node;
         while at != 0 {
             if self.pieces.iter().any(|(origin, _)| *origin == at) {

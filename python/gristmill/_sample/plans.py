@@ -44,8 +44,8 @@ _SENTINELS = (
 )
 
 
-# Values that may change in a run; also inside of another sample, which quotes them once more. Arguments that are strings
-# were kept before there was a choice.
+# Values that may change in a run; also inside of another sample, which quotes them once more. Strings of arguments were
+# kept before there was a choice.
 _POLICY = re.compile(r', (?:on_lost_reasoning=\\*"ignore|string_arguments=\\*"keep)\\*"')
 
 

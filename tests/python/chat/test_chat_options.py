@@ -193,3 +193,41 @@ def test_state_of_before_continues_with_arguments_kept(tmp_path, folder):
         resumed = iter(kept)
         resumed.set_state(saved)
         assert [row["tokens"].tolist() for row in resumed] == expected[1:]
+
+
+PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
+HEAD, TAIL = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}", "{{ '<|im_end|>\\n' }}{%- endfor %}"
+
+
+@pytest.mark.parametrize(
+    ("content", "found"),
+    [
+        ("{{ m.content }}", "prints the list as Python spells it"),
+        ("{%- for part in m.content %}{{ part }}{%- endfor %}", "prints the list as Python spells it"),
+        ("{%- if m.content is string %}{{ m.content }}{%- endif %}", "leaves out the text of part 0"),
+        ("{{ m.content if m.content is string else m.content[0].text }}", "leaves out the text of part 1"),
+        ("{{ m.content if m.content is string else m.content | map(attribute='text') | join }}", None),
+        ("{{ m.content | tojson }}", None),
+        # A template that leaves out such messages anyway.
+        ("{%- if m.role == 'assistant' %}{{ m.content }}{%- endif %}", None),
+    ],
+)  # fmt: skip
+def test_content_in_parts_that_a_template_does_not_take_is_an_error(tmp_path, folder, content, found):
+    messages = [{"role": "user", "content": PARTS}, ANSWER]
+    path = write(tmp_path / "a.jsonl", {"messages": messages})
+    template = HEAD + content + TAIL
+    sample = gm.Chat(template=template, train_on="all")
+
+    def prompts():
+        return gm.PromptDataset(path, tokenizer=folder, prompt=gm.Chat(template=template), batch_size=1)
+
+    if found is None:
+        assert len(rows(path, folder, sample=sample)) == len(prompts()) == 1
+        return
+    message = rf"messages\[0\]: .* takes no parts and {found}: write the content as one string"
+    with pytest.raises(gm.ShardError, match=message):
+        rows(path, folder, sample=sample)
+    with pytest.raises(gm.ShardError, match=message):
+        prompts()
+    # The text of transformers can still be had.
+    assert gm.ChatTemplate.from_string(template, tokenizer=gm.Encoder.from_pretrained(str(folder))).render(messages)

@@ -1,0 +1,83 @@
+//! Content in parts that a template does not take: it prints the list as Python spells it, or leaves out words.
+
+use crate::chat::Session;
+use crate::error::{Error, ErrorKind, Result};
+use crate::reasoning::{Written, field};
+use crate::rendering::Rendering;
+use crate::text::Str;
+use crate::value::{Dict, List, Val};
+
+/// Checks that the words of content in parts are in the text, and that the parts are not printed as Python spells them.
+pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
+    for index in 0..session.messages.len() {
+        let Val::Dict(message) = session.messages[index] else { continue };
+        let Some(Val::List(content)) = field(message, "content") else { continue };
+        let written = Written::of(rendering);
+        let found = if prints(&written, content) {
+            "prints the list as Python spells it".to_owned()
+        } else if let Some(part) = lost_part(session, &written, content) {
+            if !takes_string(session, index, content)? {
+                continue; // It leaves out the message, however it is written.
+            }
+            format!("leaves out the text of part {part}")
+        } else {
+            continue;
+        };
+        return Err(Error::new(
+            ErrorKind::Input,
+            format!(
+                "messages[{index}]: expected the words of its content in the text, found that the template takes no parts and \
+                 {found}: write the content as one string, its texts joined, or give a template that takes parts"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// Whether a list of parts, or one of them, is in the text as Python spells it.
+fn prints(written: &Written<'_>, content: &List<'_>) -> bool {
+    let begins = |origin: u32, begin: &str| {
+        written.pieces.iter().any(|(own, text)| *own == origin && text.trim_start().starts_with(begin))
+    };
+    let is_part = |item: &Val<'_>| matches!(item, Val::Dict(part) if begins(part.origin.0, "{'"));
+    content.items.iter().any(|item| matches!(item, Val::Dict(_))) && begins(content.origin.0, "[{'")
+        || content.items.iter().any(is_part)
+}
+
+/// The first part that is a text of which the rendering has nothing.
+fn lost_part(session: &Session<'_>, written: &Written<'_>, content: &List<'_>) -> Option<usize> {
+    let is_lost = |text: Str<'_>| {
+        !text.text.trim().is_empty() && !written.has_string(text.origin().0, &session.origins)
+    };
+    content.items.iter().position(|item| text_of(item).is_some_and(is_lost))
+}
+
+/// The text of a part.
+fn text_of<'a>(item: &Val<'a>) -> Option<Str<'a>> {
+    let Val::Dict(part) = item else { return None };
+    let is_text = field(part, "type").is_none_or(|kind| kind.is_text("text"));
+    match field(part, "text") {
+        Some(Val::Str(text)) if is_text => Some(*text),
+        _ => None,
+    }
+}
+
+/// Whether the template writes the content of a message if it is one string.
+fn takes_string(session: &mut Session<'_>, index: usize, content: &List<'_>) -> Result<bool> {
+    let Val::Dict(message) = session.messages[index] else { return Ok(false) };
+    let texts: Vec<&str> = content.items.iter().filter_map(text_of).map(|text| text.text).collect();
+    let joined = session.heap.text(&texts.join("\n"))?;
+    let string = session.heap.str(Str::new(joined, content.origin))?;
+    let entries: Vec<_> = message
+        .entries
+        .iter()
+        .map(|(key, value)| (*key, if key.is_text("content") { string } else { *value }))
+        .collect();
+    let dict = Dict::new(session.heap.slice(&entries)?, message.origin);
+    let mut messages = session.messages.to_vec();
+    messages[index] = Val::Dict(session.heap.alloc(dict)?);
+    let messages = session.heap.slice(&messages)?;
+    let Ok(rendered) = session.render(messages, session.add_generation_prompt) else { return Ok(false) };
+    let rendering = session.finish(rendered)?;
+    Ok(Written::of(&rendering).pieces.iter().any(|(origin, _)| *origin == content.origin.0))
+}
