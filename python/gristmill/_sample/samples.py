@@ -248,7 +248,8 @@ class Instruction(Chat):
         system: str | None = None,
         **options: Any,
     ) -> None:
-        if {"field", "system_field"} & options.keys() or options.get("format", "messages") != "messages":
+        has_other_key = "field" in options or options.get("system_field") is not None
+        if has_other_key or options.get("format", "messages") != "messages":
             raise ArgumentError(
                 "field=, system_field=, format=: gm.Instruction has a key for each part of a conversation; leave them "
                 "out"
