@@ -72,7 +72,7 @@ struct Mark {
     position: RecordPosition,
     /// The checksum of all records of the visit before it.
     crc: u32,
-    /// That of their images.
+    /// The mark of their images.
     images: u32,
     /// The number of entries in the block.
     entries: usize,

@@ -173,7 +173,9 @@ impl Conversations {
             };
         }
         let takes_both = self.format == MessageFormat::ChatMl;
-        share_gpt::messages(self.in_memory(Given::View(list))?, takes_both, system).map(Given::Value)
+        let train_key = self.training.as_ref().and_then(|training| training.train_key.as_deref());
+        let messages = self.in_memory(Given::View(list))?;
+        share_gpt::messages(messages, takes_both, system, train_key).map(Given::Value)
     }
 
     /// Messages as a value in memory.

@@ -29,11 +29,12 @@ const LOST: [&str; 10] =
     ["loss", "loss_mask", "masked", "trainable", "image", "images", "video", "videos", "audio", "audios"];
 
 /// Messages with `role` and `content`. One that has them already stays as it is if `takes_both`; else it is an error.
-/// `system` is a system prompt that stands beside messages with `from` and `value`. The error says what was expected and found.
+/// `system` is a system prompt that stands beside messages with `from` and `value`, and `train_key` a key that is followed. The error says what was expected and found.
 pub(super) fn messages<'a>(
     list: Value<'a>,
     takes_both: bool,
     system: Option<Cow<'a, str>>,
+    train_key: Option<&str>,
 ) -> Result<Value<'a>, String> {
     let turns = message::all_members(list)?;
     let mut messages = Vec::with_capacity(turns.len() + 1);
@@ -46,7 +47,7 @@ pub(super) fn messages<'a>(
         messages.push(if takes_both && has_role {
             Value::Object(turn)
         } else if is_turn && !has_role && given(&turn, "content").is_none() {
-            message_of(turn, index)?
+            message_of(turn, index, train_key)?
         } else if takes_both {
             return Err(format!("expected role and content, or from and value, in message {index}"));
         } else {
@@ -90,7 +91,7 @@ fn role_of(from: &str) -> Option<&'static str> {
 }
 
 /// The message that a turn is, which has `from` and `value`.
-fn message_of(turn: Members<'_>, index: usize) -> Result<Value<'_>, String> {
+fn message_of<'a>(turn: Members<'a>, index: usize, train_key: Option<&str>) -> Result<Value<'a>, String> {
     let from = get(&turn, "from").map(shown).unwrap_or_default();
     let role = get(&turn, "from").and_then(Value::as_str).and_then(role_of);
     let role =
@@ -99,9 +100,10 @@ fn message_of(turn: Members<'_>, index: usize) -> Result<Value<'_>, String> {
         Value::List(items) => items.is_empty(),
         value => value.as_str() == Some(""),
     };
-    if let Some(key) = LOST.iter().find(|key| given(&turn, key).is_some_and(|value| !is_empty(value))) {
+    let mut lost = LOST.iter().filter(|key| Some(**key) != train_key);
+    if let Some(key) = lost.find(|key| given(&turn, key).is_some_and(|value| !is_empty(value))) {
         return Err(format!(
-            "expected what is trained under train or weight, and images as parts of the value, found the key {key:?} in message \
+            "expected what is trained under train or weight, or a key that train_key= names, and images as parts of the value, found the key {key:?} in message \
              {index}, which would be lost; rename or remove it"
         ));
     }

@@ -46,6 +46,7 @@ pub struct TrainOptions {
     train_empty_reasoning: bool,
     on_lost_reasoning: String,
     final_stop: Option<String>,
+    train_key: Option<String>,
 }
 
 /// "assistant", "last", "final", "all", "template", or a list of roles.
@@ -203,7 +204,7 @@ impl ChatTemplate {
 impl TrainOptions {
     /// How to train; None if nothing is trained on.
     pub fn training(self) -> Result<Option<Training>> {
-        let Self { train_on, stop_tokens, on_lost_reasoning, final_stop, .. } = self;
+        let Self { train_on, stop_tokens, on_lost_reasoning, final_stop, train_key, .. } = self;
         let (reasoning, tool_calls) = (self.train_reasoning, self.train_tool_calls);
         let empty_reasoning = self.train_empty_reasoning;
         let on = match train_on {
@@ -230,6 +231,7 @@ impl TrainOptions {
             empty_reasoning,
             stop_tokens,
             final_stop,
+            train_key,
             on_lost_reasoning,
         }))
     }

@@ -9,7 +9,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::chat::{Chat, ChatTemplate, Rendered, Session, with_memory};
 use crate::error::{Error, ErrorKind, Result};
-use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error, without_empty_reasoning};
+use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, field, lost_error, without_empty_reasoning};
 use crate::rendering::{Rendering, Source};
 use crate::text::Run;
 use crate::value::Val;
@@ -84,6 +84,9 @@ pub struct Training {
     /// A token that is written behind an assistant message at the end of the conversation, if the template writes none
     /// there at which the model stops. It is trained on if the message is.
     pub final_stop: Option<String>,
+    /// The key of a message that says whether it is trained on, if that is neither `train` nor `weight`: with the meaning
+    /// that it has in other programs.
+    pub train_key: Option<String>,
     /// The treatment of a conversation with reasoning that the template does not write.
     pub on_lost_reasoning: OnLostReasoning,
 }
@@ -98,6 +101,7 @@ impl Training {
             empty_reasoning: true,
             stop_tokens: Vec::new(),
             final_stop: None,
+            train_key: None,
             on_lost_reasoning: OnLostReasoning::Error,
         }
     }
@@ -209,15 +213,19 @@ pub(crate) struct Message<'a> {
 }
 
 impl<'a> Message<'a> {
-    fn of((index, value): (usize, &Val<'a>)) -> Result<Self> {
+    fn of((index, value): (usize, &Val<'a>), train_key: Option<&str>) -> Result<Self> {
         let Val::Dict(dict) = value else {
             return Ok(Self { role: "", trained: true, speaks: false, calls: false });
         };
         let field =
             |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
         let mut trained = true;
-        for name in ["train", "weight"] {
-            trained &= is_on(field(name)).ok_or_else(|| {
+        let own: &[&str] = if let Some(key) = &train_key { std::slice::from_ref(key) } else { &KEYS };
+        for name in own {
+            let meaning = FLAGS.iter().find(|(flag, _)| flag == name).is_none_or(|(_, meaning)| *meaning);
+            let says = field(name).filter(|value| !matches!(value, Val::None(_)));
+            let says = says.map_or(Some(true), |value| is_on(value).map(|is_on| is_on == meaning));
+            trained &= says.ok_or_else(|| {
                 Error::new(
                     ErrorKind::Input,
                     format!(
@@ -238,28 +246,39 @@ impl<'a> Message<'a> {
     }
 }
 
-/// Whether a message's own flag has it trained on; none if it says neither.
-fn is_on(flag: Option<Val<'_>>) -> Option<bool> {
+/// Whether a flag is on; none if it says neither.
+fn is_on(flag: Val<'_>) -> Option<bool> {
     match flag {
-        None | Some(Val::None(_) | Val::Bool(true, _) | Val::Int(1, _) | Val::Float(1.0, _)) => Some(true),
-        Some(Val::Bool(false, _) | Val::Int(0, _) | Val::Float(0.0, _)) => Some(false),
-        Some(_) => None,
+        Val::Bool(true, _) | Val::Int(1, _) | Val::Float(1.0, _) => Some(true),
+        Val::Bool(false, _) | Val::Int(0, _) | Val::Float(0.0, _) => Some(false),
+        _ => None,
     }
 }
 
-/// Keys by which other programs say whether a message is trained on, and which value says so.
-const FLAGS: [(&str, bool); 4] =
-    [("loss", true), ("loss_mask", true), ("trainable", true), ("masked", false)];
+/// The keys by which messages say whether they are trained on.
+const KEYS: [&str; 2] = ["train", "weight"];
+
+/// All keys by which programs say so, and which value says so.
+const FLAGS: [(&str, bool); 6] = [
+    ("train", true),
+    ("weight", true),
+    ("loss", true),
+    ("loss_mask", true),
+    ("trainable", true),
+    ("masked", false),
+];
 
 /// Checks that the flags of other programs in messages, which are not followed, say what is done. Where it was chosen which
 /// messages are trained on, only the opposite of what is done for one counts.
-fn check_flags(messages: &[Message<'_>], values: &[Val<'_>], on: &TrainOn) -> Result<()> {
+fn check_flags(messages: &[Message<'_>], values: &[Val<'_>], on: &TrainOn, own: Option<&str>) -> Result<()> {
+    let is_own = |name: &str| own.map_or_else(|| KEYS.contains(&name), |key| key == name);
     for (index, message) in messages.iter().enumerate() {
         let Val::Dict(dict) = values[index] else { continue };
         let is_trained = message.trained && is_wanted(on, messages, index);
         for (key, value) in dict.entries {
-            let Some((name, meaning)) = FLAGS.iter().find(|(name, _)| key.is_text(name)) else { continue };
-            let says = is_on(Some(*value)).map(|is_on| is_on == *meaning);
+            let flag = FLAGS.iter().find(|(name, _)| key.is_text(name) && !is_own(name));
+            let Some((name, meaning)) = flag else { continue };
+            let says = is_on(*value).map(|is_on| is_on == *meaning);
             let is_followed = says == Some(is_trained) || says == Some(true) && *on != TrainOn::Assistant;
             if is_followed || matches!(value, Val::None(_)) {
                 continue;
@@ -267,8 +286,9 @@ fn check_flags(messages: &[Message<'_>], values: &[Val<'_>], on: &TrainOn) -> Re
             return Err(Error::new(
                 ErrorKind::Input,
                 format!(
-                    "messages[{index}]: expected whether it is trained on under its key \"train\", found {name:?}, which is \
-                     not followed, and {}; rename the key, or leave it out",
+                    "messages[{index}]: expected whether it is trained on under its key {:?}, found {name:?}, which is \
+                     not followed, and {}; name it with train_key, or leave it out",
+                    own.unwrap_or(KEYS[0]),
                     if is_trained { "the message is trained on" } else { "the message is not" }
                 ),
             ));
@@ -292,16 +312,14 @@ fn is_wanted(on: &TrainOn, messages: &[Message<'_>], index: usize) -> bool {
 
 /// How many messages there are up to the next one of the user behind one.
 pub(crate) fn end_of_round(values: &[Val<'_>], message: usize) -> usize {
-    let behind = values[message + 1..]
-        .iter()
-        .enumerate()
-        .find(|one| Message::of(*one).is_ok_and(|one| one.role == USER));
-    behind.map_or(values.len(), |(at, _)| message + 1 + at)
+    let is_user = |value: &Val<'_>| matches!(value, Val::Dict(dict) if field(dict, "role").is_some_and(|role| role.is_text(USER)));
+    let behind = values[message + 1..].iter().position(is_user);
+    behind.map_or(values.len(), |at| message + 1 + at)
 }
 
 /// The facts about all messages.
-fn messages_of<'a>(values: &[Val<'a>]) -> Result<Vec<Message<'a>>> {
-    values.iter().enumerate().map(Message::of).collect()
+fn messages_of<'a>(values: &[Val<'a>], train_key: Option<&str>) -> Result<Vec<Message<'a>>> {
+    values.iter().enumerate().map(|one| Message::of(one, train_key)).collect()
 }
 
 /// Whether a field says anything.
@@ -358,8 +376,8 @@ impl ChatTemplate {
         with_memory(|bump| {
             let mut session = Session::open(self, bump, chat)?;
             let all = session.messages;
-            let messages = messages_of(all)?;
-            check_flags(&messages, all, &TrainOn::Assistant)?;
+            let messages = messages_of(all, training.train_key.as_deref())?;
+            check_flags(&messages, all, &TrainOn::Assistant, training.train_key.as_deref())?;
             let sample = |end: usize| {
                 session.messages = &all[..end];
                 let trained = self.train(&mut session, &training);
@@ -507,7 +525,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         rendering: &'r Rendering,
         training: &'r Training,
     ) -> Result<Self> {
-        let messages = messages_of(session.messages)?;
+        let messages = messages_of(session.messages, training.train_key.as_deref())?;
         let stops = match &training.stop_tokens[..] {
             [] => None,
             tokens => Some(search(&[tokens, training.final_stop.as_slice()].concat())?),
@@ -579,7 +597,8 @@ impl<'a, 'r> Finder<'a, 'r> {
     }
 
     fn ranges(&mut self) -> Result<Vec<Range<usize>>> {
-        check_flags(&self.messages, self.session.messages, &self.training.on)?;
+        let key = self.training.train_key.as_deref();
+        check_flags(&self.messages, self.session.messages, &self.training.on, key)?;
         let ranges = match &self.training.on {
             TrainOn::All => std::iter::once(0..self.text().len()).collect(),
             TrainOn::Template => self.generation_ranges()?,

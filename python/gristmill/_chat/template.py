@@ -459,6 +459,7 @@ def train_options(
     on_lost_reasoning: OnLostReasoning,
     final_stop: str | None,
     train_empty_reasoning: bool = True,
+    train_key: str | None = None,
 ) -> dict[str, Any]:
     """The parts that are trained on, as the core takes them.
 
@@ -473,6 +474,7 @@ def train_options(
         "train_empty_reasoning": bool(train_empty_reasoning),
         "on_lost_reasoning": checks.choice("on_lost_reasoning", on_lost_reasoning, ("error", "ignore")),
         "final_stop": final_stop,
+        "train_key": train_key,
     }
 
 

@@ -340,6 +340,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
             sample.on_lost_reasoning,
             sample.final_stop,
             sample.train_empty_reasoning,
+            sample.train_key,
         ),
         add_generation_prompt=sample.add_generation_prompt,
         template_kwargs=kwargs,

@@ -148,6 +148,8 @@ class Chat:
         for the `system` of `"sharegpt"` and `"chatml"`.
       train_empty_reasoning: whether the marks of a reasoning without words, such as `<think>` and `</think>` of Qwen3,
         are trained on, with the white space behind them.
+      train_key: the key of a message that says whether it is trained on: true, false, 1, 0 or null, which says nothing;
+        `"masked"` says the opposite. None: `"train"` and `"weight"`.
 
     Raises:
       ArgumentError: a value is not allowed.
@@ -174,6 +176,7 @@ class Chat:
     string_arguments: Literal["decode", "keep"] = "decode"
     system_field: str | None = None
     train_empty_reasoning: bool = True
+    train_key: str | None = None
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
@@ -194,11 +197,12 @@ class Chat:
                 raise checks.wrong_type(name, words, "a list of strings")
             for word in checks.items(name, words, "a list of strings"):
                 checks.text(name, word)
-        for name in ("tools", "template_kwargs", "system_field"):
+        for name in ("tools", "template_kwargs"):
             if isinstance(key := getattr(self, name), str):
                 checks.text(name, key)
-        if not isinstance(self.system_field, (str, type(None))):
-            raise checks.wrong_type("system_field", self.system_field, "a string or None")
+        for name in ("system_field", "train_key"):
+            if (key := getattr(self, name)) is not None:
+                checks.text(name, key)
         if self.samples != "conversation":
             if self.train_on != "assistant":
                 raise ArgumentError(

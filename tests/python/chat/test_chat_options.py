@@ -231,3 +231,38 @@ def test_content_in_parts_that_a_template_does_not_take_is_an_error(tmp_path, fo
         prompts()
     # The text of transformers can still be had.
     assert gm.ChatTemplate.from_string(template, tokenizer=gm.Encoder.from_pretrained(str(folder))).render(messages)
+
+
+@pytest.mark.parametrize(
+    ("key", "values", "kept"),
+    [
+        ("loss", (True, False), [0]),
+        ("loss", (1, 0.0), [0]),
+        ("loss", (None, False), [0]),
+        ("masked", (True, False), [1]),
+        ("mine", (False, True), [1]),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
+def test_flag_that_train_key_names_is_followed(tmp_path, folder, key, values, kept, name):
+    answers = [{"role": "assistant", "content": f"A{number}", key: value} for number, value in enumerate(values)]
+    messages = [message for answer in answers for message in (QUESTION, answer)]
+    path = write(tmp_path / name, {"messages": messages})
+    assert trained_texts(folder, rows(path, folder, train_key=key)) == [f"A{number}<|im_end|>" for number in kept]
+    turns = [
+        {"from": {"user": "human"}.get(one["role"], "gpt"), "value": one["content"]} | {key: one.get(key)}
+        for one in messages
+    ]
+    path = write(tmp_path / f"turns-{name}", {"turns": turns})
+    sample = gm.Chat("turns", format="sharegpt", template=CALLING, train_key=key)
+    assert trained_texts(folder, rows(path, folder, sample=sample)) == [f"A{number}<|im_end|>" for number in kept]
+
+
+def test_flags_that_train_key_does_not_name_must_not_contradict(tmp_path, folder):
+    for flags, found in (({"loss": True, "train": False}, "train"), ({"loss": False, "masked": False}, "masked")):
+        path = write(tmp_path / "a.jsonl", {"messages": [QUESTION, ANSWER | flags, QUESTION, ANSWER]})
+        with pytest.raises(gm.ShardError, match=f'under its key "loss", found "{found}", which is not followed'):
+            rows(path, folder, train_key="loss")
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"loss": 0.5}]})
+    with pytest.raises(gm.ShardError, match='expected true, false, 1, 0 or null under its key "loss"'):
+        rows(path, folder, train_key="loss")
