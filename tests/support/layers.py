@@ -3,7 +3,8 @@
     python tests/support/layers.py [FOLDER]
 
 Imports within functions, and those for types, count as all others. Packages of one layer do not import one another, and
-modules within a package form no cycle. The stub of the core names types of all layers, and is not looked at.
+modules within a package form no cycle. Adapters import public names, and of other modules those alone that are listed
+here. The stub of the core names types of all layers, and is not looked at.
 """
 
 import ast
@@ -26,10 +27,23 @@ LAYERS = """
     _jax _files
     _bench _demo _inspect
     _certify _view
+    gristmill
     integrations
     _cli
-    __main__ gristmill
+    __main__
 """
+# The private modules that adapters may import, and why the public classes do not have the same.
+OF_ADAPTERS = {
+    "_util": "helpers that know nothing of streams",
+    "_jax.agreement": "processes compare themselves as those of gm.global_batches do, with the same message",
+    "_jax.exchange": "its computations are compiled once for each set of devices, also beside gm.global_batches",
+    "_prompts.batches": "the check of veRL's extra_info, which the layout verl of gm.PromptDataset makes, too",
+    "_prompts.cutting": "a function of ids alone",
+    "_prompts.exact": "a function of values alone",
+    "_prompts.order": "orders of numbers: also of prompts that another program holds",
+    "_prompts.reading": "the type of gm.PromptDataset.arena",
+    "_prompts.resolving": "records of which nothing is rendered, for hooks of veRL that make prompts in Python",
+}
 
 
 def check(folder: Path) -> list[str]:
@@ -47,11 +61,18 @@ def check(folder: Path) -> list[str]:
                 found.append(f"{path}:{line}: {own} imports {package}, of which one is in no layer: see {__file__}")
             elif package != own and layer_of[package] >= layer_of[own]:
                 found.append(f"{path}:{line}: {own} imports {other}, which is not in a lower layer")
+            elif own == "integrations" and not _is_for_adapters(other.removeprefix(f"{folder.name}.")):
+                found.append(f"{path}:{line}: an adapter imports {other}: use public names, see {__file__}")
     try:
         graphlib.TopologicalSorter(within).prepare()
     except graphlib.CycleError as error:
         found.append(f"{folder}: these import one another: {' <- '.join(error.args[1])}")
     return found
+
+
+def _is_for_adapters(module: str) -> bool:
+    """Whether an adapter may import a module, which is named from the package on."""
+    return not module.startswith("_") or any(f"{module}.".startswith(f"{listed}.") for listed in OF_ADAPTERS)
 
 
 def _name(path: Path) -> str:

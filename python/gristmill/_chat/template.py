@@ -115,6 +115,11 @@ class ChatTemplate:
         tokenizer = root if (root / "tokenizer.json").is_file() else None
         return cls(_pretrained_source(root, config, name), tokenizer=tokenizer, special_tokens=_special_tokens(config))
 
+    @staticmethod
+    def special_tokens_of(folder: Pathish) -> "dict[str, str | list[str]]":
+        """The variables of templates that the files of a tokenizer's folder name, such as `bos_token`."""
+        return special_tokens_of(Path(folder))
+
     def with_tokenizer(self, tokenizer: "Encoder | Pathish") -> Self:
         """The same template with another tokenizer, whose special tokens masks look for.
 

@@ -5,10 +5,13 @@ from collections.abc import Callable, Iterable, Mapping
 from typing import Any, Literal
 
 import grain
+import numpy as np
 
 import gristmill._core as _core
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.spec import Spec, resolve
+from gristmill._dataset.together import TogetherIterator
+from gristmill._mixture import fingerprint as fingerprints_of_mixtures
 from gristmill._mixture import mixture_file
 from gristmill._mixture.mixture import Mixture, mixture_of
 from gristmill._mixture.mixture_file import MixtureFile
@@ -18,8 +21,10 @@ from gristmill._shards.manifest import Manifest
 from gristmill._shards.pieces import Piece
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
+from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.sharding import lanes_of_process
+from gristmill._state.states import State
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
 from gristmill._util import checks
 from gristmill._util.grain_compat import SourceDataset
@@ -304,6 +309,16 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         return self._spec.rows.batch_size
 
     @property
+    def sequence_length(self) -> int:
+        """Tokens in a row."""
+        return self._spec.rows.sequence_length
+
+    @property
+    def dtypes(self) -> "dict[str, np.dtype[Any]]":
+        """The dtype of each array of an element by its name, in their order."""
+        return {field.name: np.dtype(field.dtype) for field in self._spec.fields}
+
+    @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
         """The shape of each array of an element by its name: in a dataset of one of several hosts, that of its rows."""
         return self._spec.shapes
@@ -334,6 +349,59 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         """
         equal = self._spec.running.equal_steps if equal_steps is None else checks.boolean("equal_steps", equal_steps)
         return with_spec(self, self._spec.for_hosts(index, count, equal_steps=equal))
+
+    def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
+        """The lanes of every process that has a device in a sharding, as `for_sharding` chooses them.
+
+        Args:
+          sharding: a `jax.sharding.Sharding` of the global batch `[batch_size, sequence_length]`.
+
+        Raises:
+          ArgumentError: as `for_sharding`.
+          ArgumentTypeError: `sharding` is not a sharding.
+        """
+        return self._spec.lanes_of_processes(sharding)
+
+    def differences(self, fingerprint: str) -> str:
+        """How this stream differs from another one, of which only the fingerprint is known.
+
+        Returns:
+          `seed was 1 and is 2, ...`: the value there, and the one here; empty where there is no difference in the
+          arguments, and for mixtures.
+        """
+        if fingerprints_of_mixtures.is_mixture(fingerprint) or self._spec.mixing:
+            return ""
+        return fingerprints.differences(fingerprint, self.fingerprint)
+
+    def stages_after(self, state: State) -> "list[tuple[int, dict[str, float]]]":
+        """The `stages` of a mixture that continues a state with the weights of this one, from its step on.
+
+        Returns:
+          The stages of the stream that saved the state, and one from its step on; empty if the weights before its step
+          are the same, or either is no mixture.
+        """
+        saved, step = str(state.get("fingerprint")), int(state.get("step", 0))
+        stages = fingerprints_of_mixtures.continued_stages(saved, self.fingerprint, step)
+        return [(stage.step, dict(stage.weights)) for stage in stages]
+
+    def iterate_together(self, vote: "Callable[[bool], Callable[[], bool]]") -> PackedDatasetIterator:
+        """An iterator that ends together with those of other hosts, where the lanes end at different steps.
+
+        A host whose lanes have ended gets rows of padding until no host has rows. All hosts must take as many elements.
+
+        Args:
+          vote: a collective of all hosts. Called with whether this host has rows in a step, it begins a vote and
+            returns a function that waits for the answer: whether any host has. It is called once for each step, in
+            order, ahead of the step; not at all if the dataset does not end.
+
+        Raises:
+          ArgumentError: there are `equal_steps`, with which hosts end together without a vote.
+        """
+        if self._spec.running.equal_steps:
+            raise ArgumentError(
+                "equal_steps=True: hosts end together already; use iter(dataset)", argument="equal_steps"
+            )
+        return TogetherIterator(self._spec, vote) if self.ends else PackedDatasetIterator(self._spec)
 
     def for_sharding(self, sharding: Any) -> "PackedDataset":
         """The same stream, of which this process loads the lanes of the rows that its devices hold.

@@ -18,7 +18,7 @@ from gristmill._files.unit_places import Place
 from gristmill._shards import stores
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec import fingerprints
-from gristmill._tokenizer.encoder import folder_of, special_tokens_in_text_of
+from gristmill._tokenizer.encoder import special_tokens_in_text_of
 from gristmill._tokenizer.load import TOKENIZER_FILE
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError
@@ -116,7 +116,7 @@ def _source_of(dataset: PackedDataset) -> Source:
     rows = None if spec.mixing else spec.sources[0].drop
     arguments["drop"] = rows.named.absolute.text if isinstance(rows, DroppedRows) else None
     arguments["quarantine_file"] = spec.running.quarantine_file
-    folder = folder_of(dataset.encoder)
+    folder = dataset.encoder.folder
     special: Any = special_tokens_in_text_of(dataset.encoder)
     return {
         "shards": list(sizes),

@@ -7,7 +7,7 @@ code.manifest=8a1f... code.epochs=None web.manifest=...
 from collections.abc import Collection, Mapping, Sequence
 from typing import NamedTuple
 
-from gristmill._mixture.stages import Stage, first_difference, is_used, read, write
+from gristmill._mixture.stages import Stage, first_difference, is_used, read, stage_at, write
 from gristmill._spec import fingerprints
 from gristmill._util.named_values import decode, encode
 from gristmill.errors import StateError
@@ -138,6 +138,16 @@ def weights_differ(step: int, before: Stage, after: Stage, steps: int) -> str:
 def is_missing(name: str, steps: int) -> str:
     """Says that a source that was read until some step is missing."""
     return f"the source {name!r} is missing: keep it, with the weight 0 from step {steps} on"
+
+
+def continued_stages(saved: str, current: str, step: int) -> list[Stage]:
+    """The stages with which a mixture continues another one whose weights alone were changed; empty otherwise."""
+    if not is_mixture(saved) or not is_mixture(current):
+        return []
+    before, after = parse(saved).stages, parse(current).stages
+    if first_difference(before, after, step) is None:
+        return []
+    return [*(stage for stage in before if stage.step < step), Stage(step, after[stage_at(after, step)].weights)]
 
 
 def is_lane_at_end(parts: Parts, cursors: Mapping[str, Mapping[str, int]], step: int) -> bool:

@@ -15,6 +15,7 @@ from gristmill._prompts.batches import make_item
 from gristmill._prompts.iterator import HostRows, PromptIterator
 from gristmill._prompts.layouts import Batch
 from gristmill._prompts.order import Orders
+from gristmill._prompts.reading import Arena
 from gristmill._prompts.resolving import resolve
 from gristmill._prompts.spec import PromptSpec
 from gristmill._sample.plans import ChatPlan
@@ -225,6 +226,21 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         """The tokens of each prompt before it is cut, int64 `[prompts]`, or `[prompts, several]`."""
         lengths: np.ndarray[Any, np.dtype[np.int64]] = self._spec.arena.lengths[self._spec.rows]
         return lengths[:, 0] if lengths.shape[1] == 1 else lengths
+
+    @property
+    def arena(self) -> Arena:
+        """The memory of the dataset: ids and records, by the number of a record among those that were read and kept.
+
+        Its arrays `ids` (uint32) and `id_offsets` (int64), `shards`, `numbers` and `indices` have the ids of all
+        prompts, where each begins, and of each record the shard, the number in that and the number among all. They are
+        read-only. `record(row)` is a record as a dict, `text(row, prompt)` the text of a prompt where texts are kept.
+        """
+        return self._spec.arena
+
+    @property
+    def shard_names(self) -> list[str]:
+        """The paths of the shards, by the index that the arena has for them; `["rows"]` if it was made of rows."""
+        return list(self._spec.shard_names)
 
     def counts(self) -> dict[str, int]:
         """The counts of the records: `read` is the sum of `kept`, `overlong`, `filtered` and `quarantined`.

@@ -32,7 +32,7 @@ from gristmill._spec import fingerprints, quarantine
 from gristmill._spec.arguments import ARGUMENTS as PACKED_ARGUMENTS
 from gristmill._spec.arguments import REQUIRED
 from gristmill._spec.checking import check
-from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, folder_of, special_token_id
+from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, special_token_id
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
 from gristmill._util.named_values import encode
@@ -345,7 +345,7 @@ def _pad_id(encoder: Encoder, given: Any, layout: str) -> int:
         return checks.integer("pad", given, 0, 2**31 - 1, ", a token, or None")
     if layout == "maxtext":
         return 0
-    folder = folder_of(encoder)
+    folder = encoder.folder
     token = None if folder is None else special_tokens_of(folder).get("pad_token")
     found = encoder.token_to_id(token) if isinstance(token, str) else None
     return found if found is not None else encoder.eos_id or 0

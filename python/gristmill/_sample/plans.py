@@ -29,7 +29,7 @@ from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageTe
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
-from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, folder_of, token_id
+from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, token_id
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, GristmillError, TemplateError
 
@@ -404,7 +404,7 @@ def _sentinels(fim: FillInTheMiddle, encoder: Encoder) -> list[int]:
 
 
 def _template(sample: Chat, encoder: Encoder) -> ChatTemplate:
-    folder, given = folder_of(encoder), sample.template
+    folder, given = encoder.folder, sample.template
     if isinstance(given, ChatTemplate):
         return given.with_tokenizer(encoder)
     if given is None:

@@ -280,6 +280,11 @@ class Encoder:
         return self._core.id_to_token(checks.integer("token_id", token_id, 0, _LARGEST_ID))
 
     @property
+    def folder(self) -> Path | None:
+        """The folder of the tokenizer.json that it was read from; None if it was made from bytes."""
+        return self._folder
+
+    @property
     def engine(self) -> str:
         """The engine that computes the ids: `"fast"` or `"reference"`. Their ids are the same."""
         return self._core.engine
@@ -414,11 +419,6 @@ def check_special_tokens(encoder: Encoder, *, in_content: str) -> None:
             "special_tokens_in_content='text': this tokenizer cannot tell what messages say from control tokens: "
             f"{reason}"
         )
-
-
-def folder_of(encoder: Encoder) -> Path | None:
-    """The folder of the tokenizer.json that an encoder was read from; None if it was made from bytes."""
-    return encoder._folder
 
 
 def _apply(path: Path, json_bytes: bytes, files: SiblingFiles, options: EncoderOptions) -> tuple[bytes, EncoderOptions]:

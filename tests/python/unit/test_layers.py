@@ -30,8 +30,17 @@ def test_packages_import_lower_layers_alone():
             {"_util/a.py": "from gristmill._util.b import c\n", "_util/b.py": "import gristmill._util.a\n"},
             [": these import one another: gristmill._util.a <- gristmill._util.b <- gristmill._util.a"],
         ),
+        ({"integrations/a.py": "from gristmill import b\n", "__init__.py": ""}, []),
+        ({"integrations/a.py": "from gristmill._util import b\n", "_util/b.py": ""}, []),
+        (
+            {"integrations/x/a.py": "from gristmill._dataset import spec\n", "_dataset/spec.py": ""},
+            [
+                "integrations/x/a.py:1: an adapter imports gristmill._dataset.spec: use public names, see "
+                f"{layers.__file__}"
+            ],
+        ),
     ],
-    ids=["lower", "higher within a function", "same layer", "no layer", "cycle"],
+    ids=["lower", "higher within a function", "same layer", "no layer", "cycle", "public", "helpers", "private"],
 )
 def test_other_imports_are_found(tmp_path, files, expected):
     folder = tmp_path / "gristmill"

@@ -1,5 +1,6 @@
 """`EnergonMultiModalDataModule`: the loaders of a training run of Megatron-Bridge."""
 
+import inspect
 import logging
 import os
 import sys
@@ -9,14 +10,7 @@ from functools import cached_property
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gristmill._dataset.packed import PackedDataset
-from gristmill._images.model import ImageModel
-from gristmill._mixture import syntax
-from gristmill._mixture.mixture import Mixture
-from gristmill._sample.samples import ImageText
-from gristmill._shards.energon_folder import EnergonFolder
-from gristmill._spec.arguments import ARGUMENTS, SOURCE_ARGUMENTS
-from gristmill._tokenizer.encoder import Encoder
+from gristmill import Encoder, EnergonFolder, ImageModel, ImageText, Mixture, PackedDataset, Source
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError
 from gristmill.integrations.energon.loader import BatchLoader, EnergonDataloader
@@ -46,6 +40,8 @@ _OWN = frozenset(
 )  # fmt: skip
 # The arguments that do not hold for validation, which is one pass in order.
 _OF_TRAINING = frozenset({"seed", "shuffle_window", "lanes"})
+_ARGUMENTS = frozenset(inspect.signature(PackedDataset).parameters)
+_OF_SOURCES = frozenset(inspect.signature(Source).parameters)
 _OF_IMAGES = ("max_images", "max_patches")
 
 
@@ -260,10 +256,10 @@ class EnergonMultiModalDataModule:
         if encoding.packs:
             arguments |= {"fit_window": self.packing_buffer_size, "max_segments": encoding.max_segments}
         path = os.fspath(self.path)
-        if not syntax.is_mixture_file(path):
+        if not path.endswith((".yaml", ".yml")):
             is_prepared = (Path(path) / ".nv-meta").is_dir() or not _is_glob(path)
             return PackedDataset(EnergonFolder(path, split=split) if is_prepared else path, **arguments)
-        of_sources = {name: arguments.pop(name) for name in SOURCE_ARGUMENTS if name in arguments}
+        of_sources = {name: arguments.pop(name) for name in _OF_SOURCES if name in arguments}
         return PackedDataset(Mixture.from_energon(path, split, **of_sources), **arguments)
 
 
@@ -300,7 +296,7 @@ def _options(kwargs: Mapping[str, Any]) -> dict[str, Any]:
                 )
             if value is None:
                 options["seed"] = None
-        elif name in ARGUMENTS and name not in _OWN:
+        elif name in _ARGUMENTS and name not in _OWN:
             options[name] = value
         elif name in _WITHOUT_EFFECT:
             _LOGGER.info("%s=%r has no effect", name, value)

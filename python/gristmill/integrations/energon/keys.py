@@ -7,17 +7,15 @@ from typing import Any
 
 import numpy.typing as npt
 
-from gristmill._shards.pieces import Piece
-
 
 class SampleKeys:
     """The keys of samples by shard and record. They are in the tars, where `.tar.idx` says.
 
     Args:
-      pieces: the shards.
+      pieces: the shards, as `PackedDataset.pieces` lists them.
     """
 
-    def __init__(self, pieces: Sequence[Piece]) -> None:
+    def __init__(self, pieces: Sequence[Any]) -> None:
         self._pieces = pieces
 
     def of(self, provenance: "npt.NDArray[Any]") -> list[str]:

@@ -3,14 +3,13 @@
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any, TypeVar
 
-from gristmill._dataset.iterator import PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
-from gristmill._state import states
+from gristmill import PackedDataset, PackedDatasetIterator, merge_states
 from gristmill.errors import GristmillError, StateError
 from gristmill.integrations.energon.batches import Batch, BatchForm
 from gristmill.integrations.energon.keys import SampleKeys
 
 T = TypeVar("T")
+_State = dict[str, Any]
 _KEYS = {"stream", "micro_batch", "micro_batch_size", "ranks"}
 
 
@@ -29,7 +28,7 @@ class BatchLoader:
         self._ranks = ranks
         self._rows: PackedDatasetIterator | None = None
         # The state at the last whole step, None at the beginning; and how many batches after it were delivered.
-        self._stream: states.State | None = None
+        self._stream: _State | None = None
         self._delivered = 0
         self._is_restored = False
 
@@ -46,7 +45,7 @@ class BatchLoader:
         self._is_restored = False
         return self._batches(self._stream, self._delivered)
 
-    def _batches(self, start: "states.State | None", skipped: int) -> Iterator[Batch]:
+    def _batches(self, start: "_State | None", skipped: int) -> Iterator[Batch]:
         self._rows = rows = iter(self.dataset)
         if start is not None:
             rows.set_state(start)
@@ -118,12 +117,12 @@ class BatchLoader:
                 f"{first['micro_batch_size']} rows on {first['ranks']} ranks, and restores only on as many: save after "
                 "whole global batches"
             )
-        stream = states.merge_states([one["stream"] for one in found])
+        stream = merge_states([one["stream"] for one in found])
         with iter(self.dataset) as probe:
             self._check(probe, stream, first["ranks"])
         self._stream, self._delivered, self._is_restored = stream, first["micro_batch"], True
 
-    def _check(self, probe: PackedDatasetIterator, stream: states.State, ranks: int) -> None:
+    def _check(self, probe: PackedDatasetIterator, stream: _State, ranks: int) -> None:
         try:
             probe.set_state(stream)
         except StateError as error:

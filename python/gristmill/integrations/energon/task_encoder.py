@@ -3,8 +3,7 @@
 from dataclasses import dataclass
 from typing import Any
 
-from gristmill._images.model import ImageModel
-from gristmill._sample.samples import Chat, ImageText
+from gristmill import Chat, ImageModel, ImageText
 from gristmill.errors import ArgumentError, ArgumentTypeError
 from gristmill.integrations.energon.batches import BatchForm
 

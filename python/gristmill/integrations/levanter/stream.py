@@ -21,10 +21,9 @@ from typing import Any
 
 import jax.numpy as jnp
 import numpy as np
+import numpy.typing as npt
 
-from gristmill._dataset.iterator import Element, PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset
-from gristmill._state.states import State
+from gristmill import PackedDataset, PackedDatasetIterator
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, MissingExtraError, StateError
 
@@ -36,6 +35,8 @@ except ModuleNotFoundError as error:
         f"gristmill.integrations.levanter needs {error.name}: pip install marin-levanter", name=error.name
     ) from error
 
+_Arrays = dict[str, "npt.NDArray[Any]"]
+_State = dict[str, Any]
 _READ = ("inputs", "inputs_segmentation", "targets_segmentation")
 _OF_TEXT = {*_READ, "inputs_position", "targets", "targets_position"}
 
@@ -82,9 +83,9 @@ class StreamDataset(AsyncDataset):
         self._folder = None if state_folder is None else Path(state_folder)
         self._lock = threading.Lock()
         self._iterator: PackedDatasetIterator = iter(dataset)
-        self._states: dict[int, State] = {0: self._iterator.get_state()}
+        self._states: dict[int, _State] = {0: self._iterator.get_state()}
         self._next = 0  # the step that the iterator delivers next
-        self._steps: OrderedDict[int, Element] = OrderedDict()
+        self._steps: OrderedDict[int, _Arrays] = OrderedDict()
         if saved := self._saved():  # now, as they may not be needed before a later restart
             with iter(dataset) as probe:
                 probe.set_state(self._load(max(saved)))
@@ -118,7 +119,7 @@ class StreamDataset(AsyncDataset):
                 examples[index] = _example({name: array[row] for name, array in self._step(step).items()})
         return [examples[index] for index in indices]
 
-    def _step(self, step: int) -> Element:
+    def _step(self, step: int) -> _Arrays:
         if step not in self._steps:
             self._move_before(step)
             while self._next <= step:
@@ -161,7 +162,7 @@ class StreamDataset(AsyncDataset):
             part.write_text(json.dumps(state))
             part.replace(self._path(self._next))
 
-    def _load(self, step: int) -> State:
+    def _load(self, step: int) -> _State:
         """The state of a step in the folder.
 
         Raises:
@@ -169,7 +170,7 @@ class StreamDataset(AsyncDataset):
         """
         path = self._path(step)
         try:
-            state: State = json.loads(path.read_text())
+            state: _State = json.loads(path.read_text())
             found = state["step"]
         except (ValueError, TypeError, KeyError) as error:
             raise StateError(f"{path}: not a saved state: {error}") from error
@@ -187,7 +188,7 @@ class StreamDataset(AsyncDataset):
         return Path(self._folder or ".", f"step_{step}.json")
 
 
-def _example(row: Element) -> Any:
+def _example(row: _Arrays) -> Any:
     # Levanter's targets are the next tokens of the row, of which the last has none.
     has_target = (row["targets_segmentation"] != 0).astype(np.float32)
     return GrugLmExample.causal(

@@ -8,7 +8,7 @@ import itertools
 from dataclasses import dataclass, field, fields
 from typing import TypeVar
 
-from gristmill._tokenizer.encoder import Encoder
+from gristmill import Encoder
 from gristmill.errors import ArgumentTypeError, MissingExtraError
 
 try:

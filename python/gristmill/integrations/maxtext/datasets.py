@@ -3,9 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill._dataset.packed import PackedDataset
-from gristmill._mixture.mixture import Mixture
-from gristmill._mixture.source import Source
+from gristmill import Mixture, PackedDataset, Source
 from gristmill.integrations.maxtext.settings import (
     MIXTURE_KEYS,
     SOURCE_KEYS,

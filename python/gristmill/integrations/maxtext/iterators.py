@@ -23,12 +23,7 @@ import numpy as np
 import numpy.typing as npt
 from jax.sharding import Mesh, NamedSharding, PartitionSpec
 
-from gristmill._dataset.iterator import PackedDatasetIterator
-from gristmill._dataset.packed import PackedDataset, spec_of
-from gristmill._dataset.spec import Spec
-from gristmill._mixture import fingerprint
-from gristmill._mixture.stages import Stage, first_difference, stage_at
-from gristmill._state.states import merge_states
+from gristmill import PackedDataset, PackedDatasetIterator, merge_states
 from gristmill.errors import ArgumentError, GristmillError, StateError
 from gristmill.integrations.maxtext.datasets import make_dataset
 from gristmill.integrations.maxtext.hosts import CTRL_C, Hosts, LoadError, Status, Vote, described, shown
@@ -176,8 +171,7 @@ class ElasticStream(grain.experimental.ElasticIterator):
         self._hosts = Hosts(mesh)
         self._fingerprint = dataset.fingerprint
         self._hosts.check_same(self._fingerprint)
-        spec = spec_of(dataset)
-        self._placing = _Placing(spec, mesh, loaded_rows)
+        self._placing = _Placing(dataset, mesh, loaded_rows)
         self._dataset = self._placing.own_of(dataset)
         self._restart()
 
@@ -239,8 +233,9 @@ class ElasticStream(grain.experimental.ElasticIterator):
             try:
                 self._own.set_state(state)
             except StateError as error:
-                advice = _advice(str(state.get("fingerprint")), self._fingerprint, int(state.get("step", 0)))
-                raise StateError(MAXTEXT.of(f"{error}{advice}")) from error
+                stages = self._dataset.stages_after(state) if self._dataset else []
+                advice = ". To change the weights from here on, set gristmill.stages: " + json.dumps(stages)
+                raise StateError(MAXTEXT.of(f"{error}{advice if stages else ''}")) from error
             self._state = self._own.get_state()
         self._ahead, self._failure = None, ""
 
@@ -283,17 +278,6 @@ class ElasticStream(grain.experimental.ElasticIterator):
         raise LoadError(self._failure) from error
 
 
-def _advice(saved: str, current: str, step: int) -> str:
-    """The stages with which a mixture continues another one whose weights alone were changed; empty otherwise."""
-    if not all(map(fingerprint.is_mixture, (saved, current))):
-        return ""
-    before, after = (fingerprint.parse(mixture).stages for mixture in (saved, current))
-    if first_difference(before, after, step) is None:
-        return ""
-    stages = [*(stage for stage in before if stage.step < step), Stage(step, after[stage_at(after, step)].weights)]
-    return f". To change the weights from here on, set gristmill.stages: {json.dumps(stages)}"
-
-
 def input_sharding(mesh: Mesh) -> NamedSharding:
     """How MaxText lays out its input: rows over all devices, in the order of all axes of the mesh."""
     return NamedSharding(mesh, PartitionSpec(mesh.axis_names))
@@ -306,22 +290,22 @@ class _Placing:
       reads_all: whether each host reads all lanes.
     """
 
-    def __init__(self, spec: Spec, mesh: Mesh, loaded_rows: int | None) -> None:
-        used = spec.rows.batch_size or 0
-        self._shape = (loaded_rows or used, spec.rows.sequence_length)
+    def __init__(self, dataset: PackedDataset, mesh: Mesh, loaded_rows: int | None) -> None:
+        used = dataset.batch_size or 0
+        self._shape = (loaded_rows or used, dataset.sequence_length)
         if self._shape[0] % mesh.size:
             raise ValueError(
                 f"global_batch_size_to_load={self._shape[0]}: it must be divisible by the {mesh.size} devices"
             )
         self._sharding = input_sharding(mesh)
-        self._fields = [(field.name, field.dtype) for field in spec.fields]
+        self._fields = list(dataset.dtypes.items())
         first_row: dict[Any, int] = {
             device: index[0].indices(self._shape[0])[0]
             for device, index in self._sharding.devices_indices_map(self._shape).items()
         }
         devices = sorted(first_row, key=first_row.__getitem__)
         self._per_device = self._shape[0] // mesh.size
-        self._first: NamedSharding | None = self._devices_of_lanes(spec, devices, used)
+        self._first: NamedSharding | None = self._devices_of_lanes(dataset, devices, used)
         self.reads_all = self._first is None
         own: list[Any] = [device for device in devices if device.process_index == jax.process_index()]
         starts = [first_row[device] for device in own]
@@ -330,14 +314,14 @@ class _Placing:
         # For each own device the first of its rows among those that this host has.
         self._places = list(zip(own, starts, strict=True))
 
-    def _devices_of_lanes(self, spec: Spec, devices: list[Any], used: int) -> NamedSharding | None:
+    def _devices_of_lanes(self, dataset: PackedDataset, devices: list[Any], used: int) -> NamedSharding | None:
         """The sharding of the used rows, if the rows of each host are whole lanes."""
         try:
             if used % self._per_device:
                 raise ArgumentError(f"{used} rows are not those of whole devices, with {self._per_device} each")
             mesh = Mesh(np.array(devices[: used // self._per_device]), ("rows",))
             sharding = NamedSharding(mesh, PartitionSpec("rows"))
-            spec.lanes_of_processes(sharding)
+            dataset.lanes_of_processes(sharding)
         except ArgumentError as error:
             if jax.process_index() == 0 and len({device.process_index for device in devices}) > 1:
                 _LOGGER.warning(

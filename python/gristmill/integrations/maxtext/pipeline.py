@@ -4,7 +4,7 @@ import json
 from collections.abc import Iterable, Iterator, Mapping, Sequence
 from typing import Any
 
-from gristmill._tokenizer.encoder import Encoder, folder_of
+from gristmill import Encoder
 from gristmill.integrations.maxtext.batches import Batch, PromptBatches
 from gristmill.integrations.maxtext.source import Ends, listed, tokenized
 from gristmill.integrations.maxtext.tokenizers import hub_token
@@ -273,8 +273,7 @@ def _padding(config: Any) -> Iterator[Batch]:
 
 def _truncation_side(encoder: Encoder) -> str:
     """The side that the tokenizer's own files name; the right one else."""
-    folder = folder_of(encoder)
-    file = None if folder is None else folder / "tokenizer_config.json"
+    file = None if encoder.folder is None else encoder.folder / "tokenizer_config.json"
     if file is None or not file.is_file():
         return "right"
     found = json.loads(file.read_bytes()).get("truncation_side", "right")

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill._sample.samples import Chat, Instruction
+from gristmill import Chat, Instruction
 
 # Arguments of `gm.Chat`.
 CHAT_KEYS = (

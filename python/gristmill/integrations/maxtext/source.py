@@ -11,11 +11,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
+from gristmill import Encoder, Manifest, PromptDataset, Text
 from gristmill._prompts.cutting import cut
-from gristmill._prompts.dataset import PromptDataset, spec_of
-from gristmill._sample.samples import Text
-from gristmill._shards.manifest import Manifest
-from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import ArgumentError
 
 _LONGEST = 2**24
@@ -100,14 +97,14 @@ def tokenized(dataset: Any, columns: Sequence[str], encoder: Encoder, ends: Ends
         found = PromptDataset(manifest, **options)
         places = {path: place for place, path in enumerate(files)}
         rank = np.array([places[path] for path in manifest.paths])
-        shards = rank[spec_of(found).arena.shards]
+        shards = rank[found.arena.shards]
         order = np.argsort(shards, kind="stable")
         counts = np.bincount(shards, minlength=len(files)).tolist()
     else:
         read = _Rows(dataset, columns)
         found = PromptDataset(iter(read), **options)
         counts, order = read.counts, None
-    arena = spec_of(found).arena
+    arena = found.arena
     is_splittable = files is None and not _is_stream(dataset)
     return Prompts(columns, arena.ids, arena.id_offsets, counts, found.fingerprint, order, is_splittable=is_splittable)
 

@@ -12,8 +12,7 @@ from collections.abc import Callable, Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill._tokenizer.encoder import Encoder
-from gristmill._tokenizer.options import EncoderOptions
+from gristmill import Encoder
 from gristmill.errors import MissingExtraError, TokenizerError
 
 # The types of pieces of a SentencePiece model.
@@ -87,7 +86,7 @@ def hub_token(token: str | None) -> Iterator[None]:
                 os.environ["HF_TOKEN"] = before
 
 
-Converted = tuple[dict[str, Any], EncoderOptions, Callable[[str], list[int]]]
+Converted = tuple[dict[str, Any], dict[str, Any], Callable[[str], list[int]]]
 
 
 def _is_binary(path: str) -> bool:

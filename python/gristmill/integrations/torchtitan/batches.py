@@ -9,18 +9,16 @@ checkpoint, in which a rank reads the keys that its own state has, restores it o
 """
 
 import json
-from collections.abc import Callable, Iterator, Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any
 
 import numpy as np
 import torch
 
-from gristmill._dataset.iterator import Element, StreamIterator
-from gristmill._dataset.packed import PackedDataset, spec_of
-from gristmill._state.states import State
-from gristmill._util import checks, grain_compat
-from gristmill.errors import ArgumentError, GristmillError, StateError
-from gristmill.integrations.torchtitan.ranks import Ranks, all_ranks
+from gristmill import PackedDataset
+from gristmill._util import checks
+from gristmill.errors import ArgumentError, StateError
+from gristmill.integrations.torchtitan.ranks import all_ranks
 
 TrainerBatch = tuple[dict[str, torch.Tensor], torch.Tensor]
 
@@ -58,11 +56,14 @@ class RankBatches:
                 f"global_batch_size={dataset.batch_size}: expected a multiple of the {rows} rows of a batch times "
                 f"{dp_world_size} data-parallel ranks"
             )
-        self._steps = _Steps(dataset, all_ranks())
+        self.dataset = dataset
+        self._ranks = all_ranks()
+        self._steps = iter(dataset) if self._ranks is None else dataset.iterate_together(self._ranks.vote)
+        self._is_compared = self._ranks is None
         self._rows, self._count, self._dp_world_size, self._is_flat = rows, own // rows, dp_world_size, is_flat
         # The step that is being delivered: its rows, the state before it, and how many batches were delivered.
-        self._step: Element | None = None
-        self._before: State | None = None
+        self._step: dict[str, Any] | None = None
+        self._before: dict[str, Any] | None = None
         self._delivered = 0
 
     def __iter__(self) -> Iterator[TrainerBatch]:
@@ -83,6 +84,7 @@ class RankBatches:
           StateError: the ranks resumed at different steps: raised on all of them.
         """
         if self._step is None:
+            self._compare()
             before = self._steps.get_state() if self._count > 1 else None
             self._step = next(self._steps)
             self._before = before
@@ -92,6 +94,12 @@ class RankBatches:
         if self._delivered == self._count:
             self._step, self._before, self._delivered = None, None, 0
         return batch
+
+    def _compare(self) -> None:
+        """Compares the streams and the steps of all ranks, once after each start."""
+        if self._ranks is not None and not self._is_compared:
+            self._ranks.check_same(self.dataset, self._steps.get_state()["step"])
+            self._is_compared = True
 
     def _tensors(self, rows: Mapping[str, Any]) -> TrainerBatch:
         labels = np.where(rows["targets_segmentation"] != 0, rows["targets"], _IGNORED_LABEL)
@@ -151,6 +159,7 @@ class RankBatches:
             )
         self._steps.set_state(stream)
         self._step, self._before, self._delivered = None, self._steps.get_state(), delivered
+        self._is_compared = self._ranks is None
 
     def stats(self) -> dict[str, Any]:
         """Figures of this rank's lanes, see `PackedDatasetIterator.stats`."""
@@ -159,66 +168,6 @@ class RankBatches:
     def close(self) -> None:
         """Stops and joins the threads. Delivered batches stay valid."""
         self._steps.close()
-
-
-class _Steps(StreamIterator[Element]):
-    """One rank's rows of each step, up to the last step of all ranks."""
-
-    def __init__(self, dataset: PackedDataset, ranks: Ranks | None) -> None:
-        spec = spec_of(dataset)
-        self._ranks = ranks
-        self._ends = spec.ends
-        self._is_compared = ranks is None
-        # Begun votes, by the steps before the one that they are about.
-        self._votes: dict[int, Callable[[], bool]] = {}
-        super().__init__(spec)
-
-    @grain_compat.unwrapped
-    def __next__(self) -> Element:
-        self._assert_not_closed()
-        core = self._stream.core
-        self._stream.begin(1)
-        self._reporter.tick(self.stats, self._stream)
-        try:
-            self._compare()
-            step = own = core.take()
-            if own.arrays is None:
-                step = core.padding() or own
-            if step.arrays is None:
-                raise GristmillError("internal error: padding requested before the end of the stream")
-            exists = self._vote(step.step - 1, own.arrays is not None)()
-            if exists:
-                self._vote(step.step, own.arrays is not None and core.has_more())
-        except BaseException:
-            core.interrupted = 0  # it comes again
-            raise
-        if exists:
-            core.delivered = step.number
-            return step.arrays
-        core.delivered = step.number - 1  # up to the end, without the padding after it
-        self._reporter.end(self.stats, self._stream)
-        raise StopIteration
-
-    def set_state(self, state: State) -> None:
-        super().set_state(state)
-        for answer in self._votes.values():
-            answer()  # the other ranks have begun them too
-        self._votes, self._is_compared = {}, self._ranks is None
-
-    def _compare(self) -> None:
-        if self._ranks is not None and not self._is_compared:
-            position = self._stream.position()
-            self._ranks.check_same(position["fingerprint"], position["step"])
-            self._is_compared = True
-
-    def _vote(self, step: int, more: bool) -> Callable[[], bool]:
-        """The vote on whether any rank has rows in the step after `step` steps; begun once."""
-        if self._ranks is None or not self._ends:
-            return lambda: more
-        if step not in self._votes:
-            self._votes = {known: vote for known, vote in self._votes.items() if known == step - 1}
-            self._votes[step] = self._ranks.vote(more)
-        return self._votes[step]
 
 
 def rows_of(num_tokens: int, sequence_length: int) -> int:

@@ -9,11 +9,8 @@ from typing import Annotated, Any
 import tyro
 from tokenizers import Tokenizer
 
-from gristmill._core import usable_cores
-from gristmill._dataset.packed import PackedDataset
-from gristmill._mixture.mixture import Mixture
-from gristmill._sample.samples import Chat
-from gristmill._tokenizer.encoder import Encoder
+from gristmill import Chat, Encoder, Mixture, PackedDataset
+from gristmill._util.cores import usable_cores
 from gristmill.errors import ArgumentError
 from gristmill.integrations.torchtitan.batches import RankBatches, TrainerBatch, rows_of
 

@@ -12,8 +12,7 @@ from weakref import WeakKeyDictionary
 import torch
 import torch.distributed as dist
 
-from gristmill._mixture import fingerprint as mixtures
-from gristmill._spec import fingerprints
+from gristmill import PackedDataset
 from gristmill.errors import ArgumentError, StateError
 
 # A group of its own on CPUs, so that a vote neither waits for a device nor mixes with collectives of the trainer.
@@ -30,7 +29,7 @@ class Ranks:
             _GROUPS[world] = dist.new_group(backend="gloo")
         self._group = _GROUPS[world]
 
-    def check_same(self, fingerprint: str, step: int) -> None:
+    def check_same(self, dataset: PackedDataset, step: int) -> None:
         """Checks that all ranks are at the same step of the same stream.
 
         Raises:
@@ -38,16 +37,16 @@ class Ranks:
           StateError: the steps differ: raised on all ranks.
         """
         found: list[Any] = [None] * dist.get_world_size(self._group)
-        dist.all_gather_object(found, (fingerprint, step), self._group)
-        first = found[0][0]
-        for rank, (other, _) in enumerate(found):
-            if other != first:
-                different = "" if mixtures.is_mixture(first) else f": {fingerprints.differences(first, other)}"
-                raise ArgumentError(
-                    f"ranks 0 and {rank} have different streams{different}. All ranks need the same shards, tokenizer "
-                    "and arguments"
-                )
+        dist.all_gather_object(found, (dataset.fingerprint, step), self._group)
         steps = [step for _, step in found]
+        others = [rank for rank, (fingerprint, _) in enumerate(found) if fingerprint != found[0][0]]
+        if others:
+            dist.all_gather_object(found, dataset.differences(found[0][0]), self._group)
+            different = f": {found[others[0]]}" if found[others[0]] else ""
+            raise ArgumentError(
+                f"ranks 0 and {others[0]} have different streams{different}. All ranks need the same shards, tokenizer "
+                "and arguments"
+            )
         if len(set(steps)) > 1:
             raise StateError(f"the ranks resumed at different steps, {steps}: load the same checkpoint on all of them")
 

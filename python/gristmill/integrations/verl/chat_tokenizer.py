@@ -7,9 +7,7 @@ from collections.abc import Mapping
 from dataclasses import dataclass
 from typing import Any, Self
 
-from gristmill._chat.template import ChatTemplate, special_tokens_of
-from gristmill._sample.samples import Chat
-from gristmill._tokenizer.encoder import Encoder, folder_of
+from gristmill import Chat, ChatTemplate, Encoder
 from gristmill.errors import ArgumentError, ArgumentTypeError, TemplateError
 from gristmill.integrations.verl.config import TemplateOptions
 
@@ -71,8 +69,7 @@ class ChatTokenizer:
     @classmethod
     def _of_folder(cls, name: str) -> Self:
         encoder = Encoder.from_pretrained(name)
-        folder = folder_of(encoder)
-        tokens = {} if folder is None else special_tokens_of(folder)
+        tokens = {} if encoder.folder is None else ChatTemplate.special_tokens_of(encoder.folder)
         pad = tokens.get("pad_token")
         # As veRL's hf_tokenizer: EOS stands for a pad token that is missing.
         pad_id = encoder.token_to_id(pad) if isinstance(pad, str) else encoder.eos_id

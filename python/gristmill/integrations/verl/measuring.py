@@ -9,9 +9,8 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-import gristmill._core as _core
-from gristmill._chat.template import ChatTemplate
-from gristmill._prompts.reading import Ids
+from gristmill import ChatTemplate
+from gristmill._util.cores import usable_cores
 from gristmill._util.text import counted
 from gristmill.errors import ShardError
 from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
@@ -35,7 +34,7 @@ class Renderer:
         """The text of a prompt."""
         return self.template.render(messages, self.options.tools, True, **self.options.render_arguments)
 
-    def ids(self, messages: Any, tools: Any = None) -> Ids:
+    def ids(self, messages: Any, tools: Any = None) -> "npt.NDArray[np.uint32]":
         """The ids of a prompt. `tools` take the place of those of the template's options."""
         tools = self.options.tools if tools is None else tools
         return self.template.encode(messages, tools, True, None, **self.options.render_arguments)[0].view(np.uint32)
@@ -64,7 +63,7 @@ def measured(
         except Exception as error:  # a hook's own: veRL leaves the record out
             return error
 
-    with ThreadPoolExecutor(options.reading.get("threads") or _core.usable_cores()) as pool:
+    with ThreadPoolExecutor(options.reading.get("threads") or usable_cores()) as pool:
         found = list(pool.map(length, selected.tolist()))
     unrendered = []
     for row, one in zip(selected.tolist(), found, strict=True):

@@ -4,14 +4,13 @@ import copy
 import hashlib
 import logging
 from collections.abc import Sequence
-from typing import Any, Self
+from typing import Any, Self, TypeAlias
 
 import numpy as np
 import numpy.typing as npt
 
 from gristmill._prompts.batches import check_extra
 from gristmill._prompts.cutting import cut
-from gristmill._prompts.reading import Ids
 from gristmill._util.text import counted, shortened
 from gristmill.errors import ArgumentError, ShardError
 from gristmill.integrations.verl import frame, hooks, states
@@ -22,6 +21,7 @@ from gristmill.integrations.verl.rows import Rows, chosen
 from gristmill.integrations.verl.torch_compat import VerlDataset, tensor
 from gristmill.integrations.verl.words import VERL
 
+Ids: TypeAlias = "npt.NDArray[np.uint32]"
 _LOGGER = logging.getLogger("gristmill")
 
 # Attributes of veRL's class that are keys of its configuration, with their defaults there.

@@ -10,11 +10,9 @@ from typing import Any
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._prompts.dataset import PromptDataset, spec_of
-from gristmill._prompts.reading import Arena, Ids
+from gristmill import Chat, Encoder, PromptDataset
+from gristmill._prompts.reading import Arena
 from gristmill._prompts.resolving import read_records
-from gristmill._sample.samples import Chat
-from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import ShardError
 
 _LONGEST = 2**24
@@ -75,7 +73,7 @@ class Rows:
                     batch_size=1,
                     **options,
                 )
-                arena, shards = spec_of(dataset).arena, spec_of(dataset).shard_names
+                arena, shards = dataset.arena, dataset.shard_names
                 self.quarantined += dataset.dropped()
             for bad in arena.bad:
                 if bad.is_lost:
@@ -124,7 +122,7 @@ class Rows:
         """The records of some rows."""
         return map(self.record, rows.tolist())
 
-    def ids(self, row: int) -> Ids:
+    def ids(self, row: int) -> "npt.NDArray[np.uint32]":
         """The ids of a row's conversation."""
         arena, index = self._find(row)
         return arena.prompt_ids(index, 0)

@@ -8,10 +8,9 @@ from typing import Any, TypeAlias
 import numpy as np
 import numpy.typing as npt
 
-import gristmill._core as _core
-from gristmill._chat.template import ChatTemplate
+from gristmill import Chat, ChatTemplate
 from gristmill._prompts.exact import as_json
-from gristmill._sample.samples import Chat
+from gristmill._util.cores import usable_cores
 from gristmill._util.text import shortened
 from gristmill.errors import GristmillError, ShardError, TemplateError
 from gristmill.integrations.verl.chat_tokenizer import ChatTokenizer
@@ -153,7 +152,7 @@ def _encoded(
         except GristmillError as error:
             return error
 
-    with ThreadPoolExecutor(options.reading.get("threads") or _core.usable_cores()) as pool:
+    with ThreadPoolExecutor(options.reading.get("threads") or usable_cores()) as pool:
         for start in range(0, len(selected), _AHEAD):
             yield from pool.map(encode, selected[start : start + _AHEAD].tolist())
 
