@@ -58,8 +58,9 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	$(CLIPPY_LIB) --features python,images,remote -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
-	$(call say,Python: imports and plain words and formatting and lints and types and the core's stub)
+	$(call say,Python: imports and errors and plain words and formatting and lints and types and the core's stub)
 	$(BIN)/python tests/support/layers.py
+	$(BIN)/python tests/support/error_texts.py
 	$(BIN)/python tests/support/plain_words.py
 	$(BIN)/ruff format --check .
 	$(BIN)/ruff check .

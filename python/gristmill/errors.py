@@ -1,22 +1,40 @@
 """Every exception that gristmill raises on purpose. All of them pickle."""
 
-from typing import Any
+from collections.abc import Callable
+from typing import Any, Self
+
+from gristmill import _messages
+from gristmill._messages import Mention
 
 
 class GristmillError(Exception):
-    """Base of all of gristmill's exceptions."""
+    """Base of all of gristmill's exceptions.
+
+    Attributes:
+      argument: the name of the argument that it is about; None where it is about several, or about none.
+    """
+
+    argument: str | None = None
+
+    def reworded(self, words: Callable[[str], str]) -> Self:
+        """The same error with another text: of the same class, with the same attributes and cause."""
+        reduced: tuple[Any, ...] = tuple(self.__reduce__())
+        made, given, *state = reduced  # an ImportError has its text from its arguments alone
+        changed: Self = made(*(words(text) if isinstance(text, str) else text for text in given))
+        for attributes in state:
+            changed.__setstate__(attributes)
+        changed.__cause__ = self.__cause__
+        return changed
+
+    def spelled(self, spell: Callable[[Mention], str]) -> Self:
+        """The same error with the arguments that its text names as `spell` writes them, see `gristmill._messages`."""
+        return self.reworded(lambda text: _messages.spelled(text, spell, self.argument))
 
 
 class _AboutArgumentError(GristmillError):
-    """An error about an argument.
-
-    Attributes:
-      argument: its name; None where it is about several, or about none alone.
-    """
-
     def __init__(self, *args: object, argument: str | None = None) -> None:
         super().__init__(*args)
-        self.argument = argument
+        self.argument = argument or (_messages.argument_of(str(args[0])) if args else None)
 
 
 class ArgumentError(_AboutArgumentError, ValueError):
@@ -74,6 +92,12 @@ class ShardError(GristmillError):
         self.record = record
         self.byte = byte
         self.reason = reason
+
+    def reworded(self, words: Callable[[str], str]) -> Self:
+        """The same error with another reason."""
+        changed = type(self)(self.shard, self.record, self.byte, words(self.reason))
+        changed.__cause__ = self.__cause__
+        return changed
 
     def __reduce__(self) -> tuple[Any, ...]:
         return type(self), (self.shard, self.record, self.byte, self.reason)

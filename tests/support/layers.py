@@ -15,6 +15,7 @@ from pathlib import Path
 
 # From the lowest layer to the highest.
 LAYERS = """
+    _messages
     errors filters _core
     _util
     _tokenizer _images _filter
@@ -35,6 +36,7 @@ LAYERS = """
 # The private modules that adapters may import, and why the public classes do not have the same.
 OF_ADAPTERS = {
     "_util": "helpers that know nothing of streams",
+    "_messages": "the form in which errors name arguments, which adapters spell as the keys of their program",
     "_jax.agreement": "processes compare themselves as those of gm.global_batches do, with the same message",
     "_jax.exchange": "its computations are compiled once for each set of devices, also beside gm.global_batches",
     "_prompts.batches": "the check of veRL's extra_info, which the layout verl of gm.PromptDataset makes, too",

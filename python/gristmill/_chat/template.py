@@ -423,7 +423,7 @@ def to_json(name: str, value: Any) -> bytes:
         return json.dumps(value).encode()
     except (TypeError, ValueError, RecursionError) as error:
         raise ArgumentTypeError(
-            f"{name}: expected lists, dicts, strings, numbers, booleans and None: {error}"
+            f"{name}: expected lists, dicts, strings, numbers, booleans and None: {error}", argument=name
         ) from None
 
 

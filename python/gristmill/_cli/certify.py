@@ -10,8 +10,7 @@ from gristmill._cli.options import (
     PathType,
     as_json_option,
     dataset_option,
-    in_options,
-    rewording,
+    naming_options,
     special_tokens_option,
     tokenizer_path,
 )
@@ -121,7 +120,7 @@ def certify(
     )
     if output is not None and not output.parent.is_dir():
         raise click.UsageError(f"--output {output}: there is no such folder")
-    with cleaning_up_when_terminated(), rewording(lambda message: in_options(message, ["text_field"])):
+    with cleaning_up_when_terminated(), naming_options(["text_field"]):
         try:
             found, stopped = running.certify(job)
             if stopped is not None and not found["totals"]["texts"]:

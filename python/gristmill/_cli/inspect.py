@@ -13,9 +13,8 @@ from gristmill._cli.options import (
     Command,
     as_json_option,
     dataset_option,
-    in_options,
     is_given,
-    rewording,
+    naming_options,
     sample_option,
     shard_path,
     special_tokens_option,
@@ -123,7 +122,7 @@ def file(
         from gristmill._inspect import contents
 
     storage = stores.check_options("--storage-option", storage_options)
-    with rewording(lambda message: in_options(message, ["max_document_bytes"])):
+    with naming_options(["max_document_bytes"]):
         looks = {"records": records, "max_document_bytes": max_document_bytes}
         if stores.is_remote(path):
             found = contents.inspect_remote(path, storage_options=storage, **looks)
@@ -154,7 +153,7 @@ def show_filter(path: str, as_json: bool, storage_options: list[str] | None, **l
         from gristmill._inspect import filtering
 
     storage = stores.check_options("--storage-option", storage_options)
-    with rewording(lambda message: in_options(message, ["max_document_bytes", "keep", "sidecars"])):
+    with naming_options(["max_document_bytes", "keep", "sidecars"]):
         found = filtering.inspect(path, looks.pop("keep"), storage_options=storage, **looks)
     _show(found, filtering.describe, as_json=as_json)
 

@@ -6,13 +6,13 @@ It loads no Grain, so that `--help` is quick.
 import contextlib
 import functools
 import os
-import re
 from collections.abc import Callable, Iterable, Iterator, Mapping
 from pathlib import Path
 from typing import Any, TypeVar, cast
 
 import click
 
+from gristmill._messages import Mention
 from gristmill._mixture import syntax
 from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
@@ -145,7 +145,7 @@ def dataset_options(*names: str, none: Mapping[str, str] = {}, **defaults: Any) 
             if _names_mixture(kwargs):  # whose file has arguments, too
                 return wrapped(*args, **kwargs)
             _check_effects(added, kwargs)
-            with rewording(lambda message: in_options(message, added)):
+            with naming_options(added):
                 return wrapped(*args, **kwargs)
 
         for name in reversed(added):
@@ -212,28 +212,34 @@ def _conditions(needs: Mapping[str, tuple[str, ...]]) -> str:
     )
 
 
-def in_options(message: str, names: Iterable[str]) -> str:
-    """An error's message with options for arguments: `--batch-size 6` for `batch_size=6`."""
-    argument = rf"{_argument(names)}(?:(None|True|False)\b)?(?=(\w|['\"-])?)"
+@contextlib.contextmanager
+def naming_options(names: Iterable[str]) -> Iterator[None]:
+    """Errors within name options in place of these arguments: `--batch-size 6` for `batch_size=6`."""
+    known = frozenset(names)
 
-    def option(found: re.Match[str]) -> str:
-        name, word, more = found.groups()
-        if word and isinstance(TYPES[name], SpecialToken):
-            word = "none" if word == "False" else "auto"
-        return " ".join(filter(None, (_flag(name), word))) + (" " if more else "")
+    def spell(mention: Mention) -> str:
+        if mention.name not in known or mention.owner:
+            return str(mention)
+        word = mention.value
+        if isinstance(TYPES[mention.name], SpecialToken):
+            word = {"None": "auto", "True": "auto", "False": "none"}.get(word, word)
+        return " ".join(filter(None, (_flag(mention.name), word)))
 
-    # Without an option its argument is None; as a value no option takes it.
-    return re.sub(argument, option, message).removesuffix(", or None")
+    try:
+        yield
+    except GristmillError as error:
+        # Without an option its argument is None; as a value no option takes it.
+        raise error.spelled(spell).reworded(lambda text: text.removesuffix(", or None")) from error
 
 
-def in_settings(message: str, names: Iterable[str]) -> str:
-    """An error's message as `--set` gives arguments: `--set batch_size=6` for `batch_size=6`."""
-    return re.sub(_argument(names), r"--set \1=", message)
-
-
-def _argument(names: Iterable[str]) -> str:
-    """The pattern of an argument in a message: not in the folders of a path, nor in quotes."""
-    return rf"(?<![\w/'\"=.-])({'|'.join(names)})="
+@contextlib.contextmanager
+def naming_settings(names: Iterable[str]) -> Iterator[None]:
+    """Errors within name these arguments as `--set` gives them: `--set batch_size=6` for `batch_size=6`."""
+    known = frozenset(names)
+    try:
+        yield
+    except GristmillError as error:
+        raise error.spelled(lambda mention: f"--set {mention}" if mention.name in known else str(mention)) from error
 
 
 def _flag(name: str) -> str:
@@ -248,13 +254,3 @@ def _or_none(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> 
 def is_wrong_usage(error: Exception) -> bool:
     """Whether an error is about arguments, and not about the content of files."""
     return isinstance(error, (ArgumentError, ArgumentTypeError))
-
-
-@contextlib.contextmanager
-def rewording(words: Callable[[str], str]) -> Iterator[None]:
-    """Changes the messages of errors with `words`, which replaces names of arguments by options."""
-    try:
-        yield
-    except GristmillError as error:
-        kind = ArgumentError if is_wrong_usage(error) else GristmillError
-        raise kind(words(str(error))) from error

@@ -6,7 +6,7 @@ from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
 from gristmill._cli import mixture_files
-from gristmill._cli.options import in_settings, rewording
+from gristmill._cli.options import naming_settings
 from gristmill._mixture.mixture import mixture_of
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
 from gristmill._sample import named
@@ -69,7 +69,7 @@ def opened(
                 f"{'another file' if Path(path).is_file() else 'no such file'}; without a state, name the shards "
                 "as PATH and leave out --shards, and name a row list with --set drop="
             )
-        with rewording(lambda message: in_settings(message, ARGUMENTS.keys() - _SET_ALREADY)):
+        with naming_settings(ARGUMENTS.keys() - _SET_ALREADY):
             given = {**arguments, "sample": made, "storage_options": dict(storage_options or ())}
             yield run_from_start(path, given, encoder)
         return

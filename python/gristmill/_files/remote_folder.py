@@ -53,9 +53,7 @@ def named_by_url(local: str, url: str) -> Iterator[None]:
     try:
         yield
     except GristmillError as error:
-        if local in str(error) and len(error.args) == 1:
-            raise type(error)(str(error).replace(local, url)) from error
-        raise
+        raise error.reworded(lambda text: text.replace(local, url)) from error
 
 
 class RemoteFolder:

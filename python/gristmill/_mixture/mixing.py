@@ -109,7 +109,4 @@ def of_source(name: str) -> Iterator[None]:
     except (ArgumentError, ArgumentTypeError, MissingShardError, TemplateError) as error:
         if not name:
             raise
-        named = type(error)(f"source {name!r}: {error}")
-        if isinstance(named, (ArgumentError, ArgumentTypeError)):
-            named.argument = getattr(error, "argument", None)
-        raise named from error
+        raise error.reworded(lambda text: f"source {name!r}: {text}") from error

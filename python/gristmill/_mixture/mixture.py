@@ -127,7 +127,7 @@ def mixture_of(file: MixtureFile) -> Mixture:
     try:
         return make(file.described)
     except (ArgumentError, ArgumentTypeError) as error:
-        raise type(error)(f"{file.path}: {error}") from None
+        raise error.reworded(lambda text: f"{file.path}: {text}") from None
 
 
 def make(described: Mapping[str, Any]) -> Mixture:

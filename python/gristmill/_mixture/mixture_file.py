@@ -121,7 +121,7 @@ def source(name: str, values: Mapping[str, Any]) -> Source:
             given["drop"] = RowList(**rows)
         return Source(**given)
     except (ArgumentError, ArgumentTypeError) as error:
-        raise type(error)(f"source {name!r}: {error}") from None
+        raise error.reworded(lambda text: f"source {name!r}: {text}") from None
     except TypeError as error:
         raise ArgumentError(f"source {name!r}: {str(error).replace('.__init__()', '')}") from None
 

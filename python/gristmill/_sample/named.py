@@ -2,7 +2,6 @@
 
 import datetime
 import json
-import re
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -121,7 +120,9 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
     except TypeError as error:
         if isinstance(error, GristmillError):
             raise
-        message = re.sub(r"(\w+)\.__init__\(\)", r"gm.\1", str(error))
+        message = str(error)
+        for made in (kind, FillInTheMiddle, ImageModel):  # as callers name them
+            message = message.replace(f"{made.__name__}.__init__()", f"gm.{made.__name__}")
         raise ArgumentError(f"{shown}: {message}") from None
 
 

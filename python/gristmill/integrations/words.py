@@ -1,27 +1,45 @@
 """Errors in the words of another program: its keys in place of the names of gristmill's arguments."""
 
 import contextlib
-import re
-from collections.abc import Iterator, Sequence
+from collections.abc import Iterator, Mapping
+from typing import TypeVar
 
+from gristmill._messages import Mention
 from gristmill.errors import GristmillError, ShardError
+
+E = TypeVar("E", bound=GristmillError)
 
 
 class Words:
     """The words of a program.
 
     Args:
-      keys: patterns of a message and their replacements, which are applied one after another.
+      keys: what the program calls each argument; with `=` at the end where it is also shown without a value.
+      remedies: for arguments that an error may be about what to do in the program, in place of what gristmill says.
+      columns: the key that names the columns, which an error in a shard mentions; empty: it mentions none.
     """
 
-    def __init__(self, keys: Sequence[tuple[str, str]]) -> None:
-        self._keys = keys
+    def __init__(self, keys: Mapping[str, str], *, remedies: Mapping[str, str] = {}, columns: str = "") -> None:
+        self._keys, self._remedies, self._columns = keys, remedies, columns
 
-    def of(self, message: str) -> str:
-        """A message of gristmill's in these words."""
-        for pattern, key in self._keys:
-            message = re.sub(pattern, key, message)
-        return message
+    def said(self, error: E) -> E:
+        """An error of gristmill's in these words."""
+        has_columns = False
+
+        def spell(mention: Mention) -> str:
+            nonlocal has_columns
+            key = self._keys.get(mention.name)
+            has_columns |= key == self._columns
+            if key is None:
+                return str(mention)
+            return key + mention.value if key.endswith("=") or not mention.value else f"{key}={mention.value}"
+
+        if remedy := self._remedies.get(error.argument or ""):
+            error = error.reworded(lambda text: f"{text.rpartition('; ')[0]}; {remedy}")
+        said = error.spelled(spell)
+        if isinstance(error, ShardError) and self._columns and not has_columns:
+            said = said.reworded(lambda text: f"{text}; to read other columns, set {self._columns}")
+        return said
 
     @contextlib.contextmanager
     def of_errors(self) -> Iterator[None]:
@@ -32,7 +50,5 @@ class Words:
         """
         try:
             yield
-        except ShardError as error:
-            raise ShardError(error.shard, error.record, error.byte, self.of(error.reason)) from error.__cause__
         except GristmillError as error:
-            raise type(error)(self.of(str(error))) from error.__cause__
+            raise self.said(error) from error.__cause__

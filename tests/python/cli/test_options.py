@@ -124,11 +124,14 @@ def test_records_option_needs_a_shard(tokenizer_file, capsys):
         ("bos=True: the key 'seed=1', \"seed=1\"", "--bos auto: the key 'seed=1', \"seed=1\""),
         ('set on_error="quarantine" to', 'set --on-error "quarantine" to'),
         ("verify=-1: expected", "--verify -1: expected"),
+        ("threads=0: expected an integer from 1 to 9, or None", "--threads 0: expected an integer from 1 to 9"),
         ("eos='</s>', tokenizer=: its model", "--eos '</s>', tokenizer=: its model"),
     ],
 )
 def test_argument_names_become_option_names(message, said):
-    assert cli_options.in_options(message, cli_options.TYPES) == said
+    with pytest.raises(gm.GristmillError) as caught, cli_options.naming_options(cli_options.TYPES):
+        raise gm.GristmillError(message)
+    assert str(caught.value) == said
 
 
 def test_options_match_the_arguments_of_the_dataset():

@@ -321,8 +321,21 @@ def test_messages_name_the_keys_of_verl(tmp_path, model, options, message):
 
 
 def test_words_of_values_stay():
-    assert VERL.of("expected max_length=3") == "expected max_length=3"
-    assert VERL.of("no stop token; set stop_tokens= of gm.Chat") == "no stop token; set data.stop_tokens"
+    for message, said in [
+        ("expected max_length=3", "expected max_length=3"),
+        ("no stop token; set stop_tokens= of gm.Chat", "no stop token; set data.stop_tokens"),
+        ("prompt_length=0: expected more", "data.max_prompt_length=0: expected more"),
+        ('set template_kwargs={"a": 1}, or', 'set data.apply_chat_template_kwargs={"a": 1}, or'),
+    ]:
+        assert str(VERL.said(gm.TemplateError(message))) == said
+
+
+def test_errors_in_the_words_of_verl_are_about_the_same_argument():
+    found = VERL.said(gm.ArgumentError("max_memory=10: they take 20 bytes; raise max_memory=, or keep fewer"))
+    assert (type(found), found.argument) == (gm.ArgumentError, "max_memory")
+    assert str(found) == (
+        "data.max_memory=10: they take 20 bytes; raise data.max_memory, or read fewer records with max_samples"
+    )
 
 
 # -- conversations -------------------------------------------------------------------------------------------------

@@ -112,7 +112,7 @@ def described(error: BaseException) -> str:
     """An error as other hosts show it, with the keys of MaxText's config."""
     if isinstance(error, KeyboardInterrupt):
         return "interrupted (Ctrl-C)"
-    text = MAXTEXT.of(str(error))
+    text = str(MAXTEXT.said(error)) if isinstance(error, GristmillError) else str(error)
     return text if isinstance(error, GristmillError) and text else f"{type(error).__name__}: {text}"
 
 

@@ -235,7 +235,8 @@ class ElasticStream(grain.experimental.ElasticIterator):
             except StateError as error:
                 stages = self._dataset.stages_after(state) if self._dataset else []
                 advice = ". To change the weights from here on, set gristmill.stages: " + json.dumps(stages)
-                raise StateError(MAXTEXT.of(f"{error}{advice if stages else ''}")) from error
+                said = MAXTEXT.said(error)
+                raise said.reworded(lambda text: f"{text}{advice}") if stages else said from error
             self._state = self._own.get_state()
         self._ahead, self._failure = None, ""
 
@@ -328,7 +329,7 @@ class _Placing:
                     "each host reads all files and takes its rows of each batch, which takes each of them the work of "
                     "all: there are too few files, or pieces of files, for the hosts (%s); more files, or "
                     "gristmill.split_bytes, divide the work",
-                    MAXTEXT.of(str(error)),
+                    MAXTEXT.said(error),
                 )
             return None
         return sharding
