@@ -2,8 +2,8 @@
 
 import itertools
 import time
-from collections.abc import Iterator, Mapping, Sequence
-from dataclasses import dataclass, field
+from collections.abc import Iterator, Mapping
+from dataclasses import dataclass
 from datetime import UTC, datetime
 from pathlib import Path
 from typing import Any
@@ -11,6 +11,7 @@ from typing import Any
 from gristmill._certify import certificate, texts
 from gristmill._certify.comparison import Comparison
 from gristmill._certify.reference import Reference
+from gristmill._shards.address import NOWHERE, Address
 from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.progress import Progress
@@ -32,9 +33,8 @@ class Job:
       tokenizer: path of the tokenizer.json.
       name: the tokenizer's name in the certificate.
       special_tokens_in_text: as that of `Encoder`.
-      texts: paths, globs and URLs of shards, and paths of text files.
+      texts: paths, globs and URLs of shards, and paths of text files; and how stores are reached.
       text_field: the key of a shard's texts.
-      storage_options: how stores are reached.
       seed: of generated texts.
       documents: how many texts to compare; None: as many as the time allows.
       minutes: how long to compare if `documents` is None.
@@ -43,9 +43,8 @@ class Job:
     tokenizer: Path
     name: str
     special_tokens_in_text: SpecialTokensInText = "id"
-    texts: Sequence[str] = ()
+    texts: Address = NOWHERE
     text_field: str = "text"
-    storage_options: Mapping[str, str] = field(default_factory=dict)
     seed: int = 1
     documents: int | None = None
     minutes: float = 1.0
@@ -79,7 +78,7 @@ def certify(job: Job) -> tuple[dict[str, Any], BaseException | None]:
     reference = Reference(core_of(encoder).json, special_tokens_as_text=job.special_tokens_in_text == "text")
     comparison = Comparison(encoder, reference)
     unread = texts.Unread()
-    sources = texts.sources(encoder, job.texts, job.text_field, job.storage_options, job.seed, unread)
+    sources = texts.sources(encoder, job.texts, job.text_field, job.seed, unread)
     began = time.monotonic()
     stopped: BaseException | None = None
     try:

@@ -3,7 +3,7 @@
 import importlib.resources
 import json
 import random
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterator
 from dataclasses import dataclass
 from pathlib import Path
 from typing import Any
@@ -12,6 +12,7 @@ import numpy as np
 
 from gristmill._certify import generated
 from gristmill._demo import sample_text
+from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill.errors import ArgumentError, GristmillError
 
@@ -41,9 +42,8 @@ class Unread:
 
 def sources(
     encoder: Encoder,
-    given: Sequence[str],
+    given: Address,
     text_field: str,
-    storage_options: Mapping[str, str],
     seed: int,
     unread: Unread,
 ) -> dict[str, Iterator[str]]:
@@ -51,16 +51,15 @@ def sources(
 
     Args:
       encoder: the tokenizer, some of whose tokens generated texts contain.
-      given: paths, globs and URLs of shards, and paths of text files; may be empty.
+      given: paths, globs and URLs of shards, and paths of text files; may have none.
       text_field: the key of a shard's texts.
-      storage_options: how stores are reached.
       seed: of the generated texts.
       unread: counts the records of the shards that cannot be read.
     """
     pool = importlib.resources.files("gristmill._tokenizer").joinpath("probe.txt").read_bytes().decode().split("\n")
     real: dict[str, Iterator[str]] = {SAMPLE: (text for _, text in sample_text.texts(_SAMPLE_MEGABYTES))}
-    if given:
-        real = {GIVEN: _given_texts(given, text_field, storage_options, unread), **real}
+    if given.names:
+        real = {GIVEN: _given_texts(given, text_field, unread), **real}
     pooled = {kind: _pooling(texts, pool) for kind, texts in real.items()}
     added = [token["content"] for token in json.loads(core_of(encoder).json).get("added_tokens") or []]
     material = generated.Material(added, _vocabulary(encoder, seed), pool)
@@ -81,23 +80,19 @@ def _vocabulary(encoder: Encoder, seed: int) -> list[str]:
     return [text for token in ids for text in (encoder.id_to_token(token), encoder.decode([token])) if text]
 
 
-def _given_texts(
-    paths: Sequence[str], text_field: str, storage_options: Mapping[str, str], unread: Unread
-) -> Iterator[str]:
-    files = [path for path in paths if path.endswith(_PLAIN_TEXT)]
-    shards = [path for path in paths if path not in files]
+def _given_texts(given: Address, text_field: str, unread: Unread) -> Iterator[str]:
+    files = [path for path in given.names if path.endswith(_PLAIN_TEXT)]
+    shards = [path for path in given.names if path not in files]
     for path in files:
         try:
             yield Path(path).read_text(encoding="utf-8")
         except (OSError, UnicodeDecodeError) as error:
             raise GristmillError(f"cannot read the text {path!r}: {error}") from error
     if shards:
-        yield from _shard_texts(shards, text_field, storage_options, unread)
+        yield from _shard_texts(given.at(*shards), text_field, unread)
 
 
-def _shard_texts(
-    shards: Sequence[str], text_field: str, storage_options: Mapping[str, str], unread: Unread
-) -> Iterator[str]:
+def _shard_texts(shards: Address, text_field: str, unread: Unread) -> Iterator[str]:
     """The texts of shards of any format, in their order.
 
     They are read as a run reads them, with a tokenizer whose ids are bytes: only so is memory bounded.
@@ -105,10 +100,9 @@ def _shard_texts(
     from gristmill._dataset.packed import PackedDataset
 
     dataset = PackedDataset(
-        shards,
+        **shards.arguments,
         tokenizer=Encoder(json.dumps(_bytes_tokenizer()).encode(), special_tokens_in_text="text"),
         text_field=text_field,
-        storage_options=storage_options or None,
         eos=_END,
         batch_size=1,
         sequence_length=_ROW,

@@ -80,7 +80,7 @@ def bench(
     paths: tuple[str, ...],
     shards: tuple[str, ...],
     text_field: str,
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     sample: tuple[str, ...],
     tokenizer: Path | None,
     eos: str | int | bool,
@@ -174,12 +174,11 @@ def bench(
         shards, text_field = (demo.glob,), sample_text.TEXT_FIELD
     tokenizer = tokenizer or sample_text.tokenizer()
     encoder = Encoder.from_file(tokenizer)
-    storage = dict(stores.check_options("--storage-option", storage_options) or ())
-    manifest = Manifest.find(shards, storage)
+    manifest = Manifest.find(shards, storage_options)
     job = Job(
         shards=list(manifest.paths),
         shard_bytes=sum(manifest.sizes),
-        storage_options=storage,
+        storage_options=storage_options,
         text_field=text_field,
         tokenizer=str(tokenizer),
         eos=None if kind == "chat" else special_token_id(encoder, "eos", eos),

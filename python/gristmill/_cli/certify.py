@@ -14,7 +14,7 @@ from gristmill._cli.options import (
     special_tokens_option,
     tokenizer_path,
 )
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import DIFFERENT, cleaning_up_when_terminated, importing, notice, print_json
 
@@ -53,7 +53,7 @@ def certify(
     others: tuple[Path, ...],
     texts: tuple[str, ...],
     text_field: str,
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     minutes: float,
     documents: int | None,
     seed: int,
@@ -111,9 +111,8 @@ def certify(
         tokenizer,
         name or _name(tokenizer),
         special_tokens_in_text=special_tokens_in_text,
-        texts=texts,
+        texts=Address.of(*texts, storage_options=storage_options),
         text_field=text_field,
-        storage_options=dict(stores.check_options("--storage-option", storage_options) or ()),
         seed=seed,
         documents=documents,
         minutes=minutes,

@@ -24,6 +24,7 @@ from gristmill._mixture import syntax
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
 from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing, print_json
@@ -112,7 +113,12 @@ def inspect() -> None:
 @click.option("--text", help="With a tokenizer: text to encode.")
 @as_json_option
 def file(
-    path: str, records: int, max_document_bytes: int, storage_options: list[str] | None, text: str | None, as_json: bool
+    path: str,
+    records: int,
+    max_document_bytes: int,
+    storage_options: dict[str, str] | None,
+    text: str | None,
+    as_json: bool,
 ) -> None:
     """Explain a tokenizer, a shard, a state or packed files.
 
@@ -121,11 +127,10 @@ def file(
     with importing():
         from gristmill._inspect import contents
 
-    storage = stores.check_options("--storage-option", storage_options)
     with naming_options(["max_document_bytes"]):
         looks = {"records": records, "max_document_bytes": max_document_bytes}
         if stores.is_remote(path):
-            found = contents.inspect_remote(path, storage_options=storage, **looks)
+            found = contents.inspect_remote(Address.of(path, storage_options=storage_options), **looks)
         else:
             found = contents.inspect(Path(path), text=text, **looks)
     if text is not None and found["kind"] != "tokenizer":
@@ -144,7 +149,7 @@ def file(
 @dataset_option("sidecars")
 @dataset_option("storage_options")
 @as_json_option
-def show_filter(path: str, as_json: bool, storage_options: list[str] | None, **looks: Any) -> None:
+def show_filter(path: str, as_json: bool, storage_options: dict[str, str] | None, **looks: Any) -> None:
     """Show which records a filter keeps.
 
     PATH is a shard or a glob. The values that the filter is about are shown, too.
@@ -152,9 +157,8 @@ def show_filter(path: str, as_json: bool, storage_options: list[str] | None, **l
     with importing():
         from gristmill._inspect import filtering
 
-    storage = stores.check_options("--storage-option", storage_options)
     with naming_options(["max_document_bytes", "keep", "sidecars"]):
-        found = filtering.inspect(path, looks.pop("keep"), storage_options=storage, **looks)
+        found = filtering.inspect(Address.of(path, storage_options=storage_options), looks.pop("keep"), **looks)
     _show(found, filtering.describe, as_json=as_json)
 
 
@@ -171,7 +175,7 @@ def mixture(
     tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
     settings: tuple[str, ...],
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     print_config: bool,
     as_json: bool,
 ) -> None:
@@ -203,7 +207,7 @@ def chats(
     tokenizer: Path,
     records: int,
     settings: tuple[str, ...],
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     chat: bool,
     as_json: bool,
 ) -> None:
@@ -212,7 +216,8 @@ def chats(
     with importing():
         from gristmill._inspect import chats
 
-    found = chats.inspect(path, records=records, **_of_records(tokenizer, settings, storage_options))
+    shard = Address.of(path, storage_options=storage_options)
+    found = chats.inspect(shard, records=records, **_of_records(tokenizer, settings))
     _show(found, chats.describe, as_json=as_json)
 
 
@@ -231,7 +236,7 @@ def prompts(
     records: int,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     prompt: bool,
     as_json: bool,
 ) -> None:
@@ -241,7 +246,8 @@ def prompts(
         from gristmill._inspect import prompts
 
     made = runs.prompt_sample(sample)
-    found = prompts.inspect(path, sample=made, records=records, **_of_records(tokenizer, settings, storage_options))
+    shard = Address.of(path, storage_options=storage_options)
+    found = prompts.inspect(shard, sample=made, records=records, **_of_records(tokenizer, settings))
     _show(found, prompts.describe, as_json=as_json)
 
 
@@ -271,7 +277,7 @@ def row(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     as_json: bool,
 ) -> None:
     """Show where the text of a row comes from.
@@ -312,18 +318,17 @@ def row(
             is_state = runs.state_of(path) is not None
         also = " and --shards, as PATH is a saved state" if is_state and not shards else ""
         raise click.UsageError(f"--row needs --tokenizer{also}")
-    storage = stores.check_options("--storage-option", storage_options)
-    run = runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage)
-    with run as opened:
+    with runs.opened(
+        path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options
+    ) as opened:
         _show(locate.locate(opened, row=row, step=step, full=full), locate.describe, as_json=as_json)
 
 
-def _of_records(tokenizer: Path, settings: tuple[str, ...], storage_options: list[str] | None) -> dict[str, Any]:
+def _of_records(tokenizer: Path, settings: tuple[str, ...]) -> dict[str, Any]:
     """The arguments with which the first records of a shard are shown, of those of a command."""
     return {
         "settings": read_values(settings, lambda setting: f"--set {setting}"),
         "encoder": Encoder.from_file(tokenizer, config="ignore"),
-        "storage_options": stores.check_options("--storage-option", storage_options),
     }
 
 
@@ -331,7 +336,7 @@ def _mixture_file(
     path: str,
     tokenizer: Path | None,
     special_tokens_in_text: SpecialTokensInText,
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
 ) -> MixtureFile | None:
     """The mixture file that a path names, with options in place of what it says; None if it names none."""
     if (found := mixture_files.find([path])) is None:

@@ -12,7 +12,6 @@ from gristmill._core import __version__
 from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.mixture import resolved
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
-from gristmill._shards import stores
 from gristmill._util import checks
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError
@@ -52,9 +51,8 @@ def with_options(file: MixtureFile, given: Mapping[str, Any]) -> MixtureFile:
     own = {name: value for name, value in given.items() if options.is_given(name)}
     described = dict(file.described)
     if storage := own.pop("storage_options", None):
-        storage = stores.check_options("--storage-option", storage) or ()
         sources = described["sources"].items()
-        described["sources"] = {name: {"storage_options": dict(storage), **source} for name, source in sources}
+        described["sources"] = {name: {"storage_options": storage, **source} for name, source in sources}
     return replace(file, described=described, arguments={**file.arguments, **own})
 
 

@@ -14,6 +14,7 @@ import click
 
 from gristmill._messages import Mention
 from gristmill._mixture import syntax
+from gristmill._shards import stores
 from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.kinds import Kind
@@ -174,7 +175,8 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
     elif default is None and (none or argument.none):
         text += f"  [default: {none or argument.none}]"
     if name in _REPEATED:
-        form: Any = {"multiple": True, "metavar": _REPEATED[name], "callback": _or_none}
+        callback = _storage_options if name == "storage_options" else _or_none
+        form: Any = {"multiple": True, "metavar": _REPEATED[name], "callback": callback}
         return click.option(_flag(name), name, default=None, help=text, **form)
     if isinstance(argument.kind, kinds.RowListKind):
         return click.option(_flag(name), name, metavar=ROW_LIST, default=default, help=text)
@@ -244,6 +246,15 @@ def naming_settings(names: Iterable[str]) -> Iterator[None]:
 
 def _flag(name: str) -> str:
     return f"--{(name.removesuffix('s') if name in _REPEATED else name).replace('_', '-')}"
+
+
+def _storage_options(context: click.Context, _: click.Parameter, values: tuple[str, ...]) -> dict[str, str] | None:
+    """The options of stores as public arguments have them.
+
+    Raises:
+      ArgumentError: one has no value.
+    """
+    return None if context.resilient_parsing or not values else dict(stores.parse_options("--storage-option", values))
 
 
 def _or_none(_: click.Context, __: click.Parameter, values: tuple[str, ...]) -> list[str] | None:

@@ -1,6 +1,5 @@
 """`gristmill pack` and `gristmill verify`."""
 
-from dataclasses import replace
 from pathlib import Path
 from typing import TYPE_CHECKING, Any
 
@@ -13,7 +12,7 @@ from gristmill._files.formats import FORMATS
 from gristmill._files.schema import IMAGES_NOT_WRITTEN
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample import named
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import DIFFERENT, importing, notice, print_json
 from gristmill._util.text import format_fields
@@ -37,8 +36,7 @@ def _of_shards(
         raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
     if words is not None and words["kind"] in ("chat", "instruction") and not options.is_given("eos"):
         arguments["eos"] = None  # A conversation has no EOS token but those of its template.
-    storage = arguments["storage_options"]
-    return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words, storage=storage)
+    return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
 
 
 def _of_mixture(file: MixtureFile) -> Job:
@@ -154,9 +152,9 @@ def pack(
       gristmill pack --output packed --unit 17
       gristmill pack --output packed --finish
     """
+    place = None if output is None else Address.of(output, storage_options=arguments["storage_options"])
     if unit is not None or finish:
-        storage = stores.check_options("--storage-option", arguments["storage_options"]) or ()
-        pack_units.run(output, unit, arguments["threads"], storage, is_end=finish, as_json=as_json)
+        pack_units.run(place, unit, arguments["threads"], is_end=finish, as_json=as_json)
         return
     if not shards:
         raise click.UsageError("Missing argument 'SHARDS...'.")
@@ -164,7 +162,7 @@ def pack(
     file = mixture_files.find(shards)
     if print_config:
         mixture_files.check_print_config(file, as_json=as_json)
-    elif output is None:
+    elif place is None:
         raise click.UsageError("Missing option '--output'.")
     if file is None:
         job = _of_shards(shards, tokenizer, special_tokens_in_text, sample, arguments)
@@ -173,7 +171,7 @@ def pack(
     else:
         given = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, **arguments}
         file = mixture_files.with_options(file, given)
-        job = replace(_of_mixture(file), storage=arguments["storage_options"])
+        job = _of_mixture(file)
     _check_format(file_format, job, fields)
     # Loaded here: Grain takes half a second, which --help need not wait for.
     with importing():
@@ -183,21 +181,21 @@ def pack(
     encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
     if file is not None and print_config:
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
-    elif output is not None and units is not None:
+    elif place is not None and units is not None:
         chosen = {"file_format": file_format, "rows_per_file": rows_per_file, "fields": fields, "steps": steps}
-        pack_units.plan(job, encoder, output, units, chosen)
+        pack_units.plan(job, encoder, place, units, chosen)
         if plan:
-            pack_units.show_plan(output, job.storage_options, as_json=as_json)
+            pack_units.show_plan(place, as_json=as_json)
         else:
-            pack_units.run_all(output, job.storage_options, engine, cpus, arguments["threads"], as_json=as_json)
-    elif output is not None:
-        _pack(job, encoder, output, file_format, rows_per_file, fields, steps, as_json=as_json)
+            pack_units.run_all(place, engine, cpus, arguments["threads"], as_json=as_json)
+    elif place is not None:
+        _pack(job, encoder, place, file_format, rows_per_file, fields, steps, as_json=as_json)
 
 
 def _pack(
     job: Job,
     encoder: "Encoder",
-    output: str,
+    place: Address,
     file_format: str,
     rows_per_file: int,
     fields: tuple[str, ...],
@@ -216,9 +214,8 @@ def _pack(
     from gristmill._files.pack import make_folder, packable_fields
     from gristmill._files.pack import pack as run
 
-    listed = None
-    is_remote = stores.is_remote(output)
-    if is_remote and job.quarantines and not job.value("quarantine_file"):
+    listed, output = None, place.name
+    if place.is_remote and job.quarantines and not job.value("quarantine_file"):
         raise click.UsageError(f"--output {output}: name a local file for quarantined records with --quarantine-file")
     if job.quarantines:
         # It may lie in the folder, which is only made once all arguments are checked.
@@ -229,7 +226,7 @@ def _pack(
     known = packable_fields(spec_of(dataset))
     check_fields(fields, known)
     if listed is not None:
-        if not is_remote:
+        if not place.is_remote:
             check_quarantine_name(listed, Path(output))
             make_folder(Path(output))
         job.arguments["quarantine_file"] = str(listed)
@@ -237,13 +234,12 @@ def _pack(
     try:
         found = run(
             dataset,
-            output,
+            place,
             fields=fields,
             file_format=file_format,
             rows_per_file=rows_per_file,
             source=job.source(dataset),
             steps=steps,
-            storage_options=job.storage_options,
         )
     except (KeyboardInterrupt, SystemExit):
         notice("stopped: run the same command again to resume after the last finished part")
@@ -288,7 +284,7 @@ def verify(
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     part: int | None,
     threads: int | None,
     as_json: bool,
@@ -312,15 +308,13 @@ def verify(
         from gristmill._files.remote_folder import check_local
 
     check_local(folder)
-    storage = stores.check_options("--storage-option", storage_options)
     found = checking.verify(
         Path(folder),
-        shards=shards,
+        shards=Address.of(*shards, storage_options=storage_options),
         drop=drop,
         tokenizer=tokenizer,
         only=part,
         threads=threads,
-        storage_options=storage,
     )
     if as_json:
         print_json(found)

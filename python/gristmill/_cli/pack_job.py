@@ -10,7 +10,6 @@ from gristmill._files.schema import Source
 from gristmill._mixture.mixture import mixture_of
 from gristmill._mixture.mixture_file import MixtureFile
 from gristmill._sample import named
-from gristmill._shards import stores
 from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec.arguments import ARGUMENTS
@@ -32,7 +31,6 @@ class Job:
       arguments: those of `PackedDataset`, of types that JSON has.
       sample: the sample of shards, see `named.parse`.
       file: the mixture file, if it is one.
-      storage: how stores are reached.
     """
 
     shards: list[str]
@@ -41,18 +39,12 @@ class Job:
     arguments: dict[str, Any]
     sample: dict[str, Any] | None = None
     file: MixtureFile | None = None
-    storage: list[str] | None = None
 
     @property
     def quarantines(self) -> bool:
         """Whether bad records are quarantined."""
         sources = [self.arguments] if self.file is None else self.file.described["sources"].values()
         return any(source.get("on_error") == "quarantine" for source in sources)
-
-    @property
-    def storage_options(self) -> stores.StorageOptions:
-        """How the store of the output is reached."""
-        return stores.check_options("--storage-option", self.storage) or ()
 
     def value(self, name: str) -> Any:
         """An argument of `PackedDataset`, or its default."""

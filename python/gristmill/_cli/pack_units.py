@@ -9,7 +9,7 @@ import click
 
 from gristmill._cli.options import is_given
 from gristmill._cli.pack_job import Job, check_fields
-from gristmill._shards.stores import StorageOptions
+from gristmill._shards.address import Address
 from gristmill._util.output import importing, notice, print_json
 from gristmill._util.text import counted, format_fields
 from gristmill.errors import ArgumentError
@@ -40,13 +40,13 @@ def check(units: int | None, engine: str | None, *, plan: bool) -> None:
         raise click.UsageError("--threads does not go with --engine, whose tasks have --cpus")
 
 
-def plan(job: Job, encoder: "Encoder", output: str, units: int, chosen: dict[str, Any]) -> None:
+def plan(job: Job, encoder: "Encoder", output: Address, units: int, chosen: dict[str, Any]) -> None:
     """Writes the plan.
 
     Args:
       job: what is packed.
       encoder: its tokenizer.
-      output: the folder, or its URL.
+      output: the folder, or its URL, and how the store is reached.
       units: how many units.
       chosen: further arguments of `write_plan`.
 
@@ -67,33 +67,32 @@ def plan(job: Job, encoder: "Encoder", output: str, units: int, chosen: dict[str
         raise click.UsageError("--shard-index and --shard-count do not go with --units, which take their place")
     dataset = _with_lanes(job, encoder, units)
     check_fields(chosen["fields"], packable_fields(spec_of(dataset)))
-    with Place.opened(output, job.storage_options) as place:
+    with Place.opened(output) as place:
         place.write_plan(dataset, units=units, source=job.source(dataset), **chosen)
 
 
-def show_plan(output: str, storage_options: StorageOptions, *, as_json: bool) -> None:
+def show_plan(output: Address, *, as_json: bool) -> None:
     """Prints what the plan of a folder says."""
     from gristmill._files.unit_places import Place
 
-    with Place.opened(output, storage_options) as place:
+    with Place.opened(output) as place:
         found = place.plan()
     units, packing = found["units"], found["packing"]
     lanes = len(packing["own_lanes"])
     if as_json:
         fingerprint = packing["fingerprint"]
-        print_json({"folder": output, "units": units, "lanes": lanes, "fingerprint": fingerprint})
+        print_json({"folder": output.name, "units": units, "lanes": lanes, "fingerprint": fingerprint})
         return
     lines = [
-        ("plan", f"{output}/plan.json"),
+        ("plan", f"{output.name}/plan.json"),
         ("units", f"{units:,} (0 to {units - 1:,}), {counted(lanes // units, 'lane')} each"),
-        ("next", f"gristmill pack --output {output} --unit NUMBER, for each; then --finish"),
+        ("next", f"gristmill pack --output {output.name} --unit NUMBER, for each; then --finish"),
     ]
     click.echo(format_fields(lines))
 
 
 def run_all(
-    output: str,
-    storage_options: StorageOptions,
+    output: Address,
     engine: str | None,
     cpus: int,
     threads: int | None,
@@ -109,19 +108,16 @@ def run_all(
     from gristmill._files.unit_places import Place
 
     threads = threads if engine is None else cpus
-    with _hint_when_stopped(), Place.opened(output, storage_options) as place:
+    with _hint_when_stopped(), Place.opened(output) as place:
         place.plan()
-        pack_unit = functools.partial(
-            units.pack_unit, place.path.absolute(), threads=threads, storage_options=storage_options
-        )
+        pack_unit = functools.partial(units.pack_unit, place.local, threads=threads)
         _print(place.pack_all(pack_unit, engine=engine, cpus=cpus), as_json=as_json)
 
 
 def run(
-    output: str | None,
+    output: Address | None,
     unit: str | None,
     threads: int | None,
-    storage_options: StorageOptions,
     *,
     is_end: bool,
     as_json: bool,
@@ -144,7 +140,7 @@ def run(
         from gristmill._files import units
         from gristmill._files.unit_places import Place
 
-    with _hint_when_stopped(), Place.opened(output, storage_options) as place:
+    with _hint_when_stopped(), Place.opened(output) as place:
         found = place.finish() if unit is None else place.pack_unit(units.task_number(unit), threads=threads)
     _print(found, as_json=as_json)
 

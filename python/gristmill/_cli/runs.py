@@ -12,6 +12,7 @@ from gristmill._mixture.mixture_file import SPECIAL_TOKENS
 from gristmill._sample import named
 from gristmill._sample.samples import Sample
 from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
@@ -36,8 +37,7 @@ def opened(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
-    *,
-    storage_options: stores.StorageOptions | None = None,
+    storage_options: dict[str, str] | None,
 ) -> "Iterator[Run]":
     """The run of a path: a saved state of it, or its shards. Errors within name options.
 
@@ -55,8 +55,7 @@ def opened(
             raise ArgumentError(
                 f"--shards {file.path} names the mixture of a saved state: found {path}, or other options"
             )
-        texts = [f"{name}={value}" for name, value in storage_options or ()]
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": texts}
+        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
         yield run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {}), state)
         return
@@ -70,14 +69,15 @@ def opened(
                 "as PATH and leave out --shards, and name a row list with --set drop="
             )
         with naming_settings(ARGUMENTS.keys() - _SET_ALREADY):
-            given = {**arguments, "sample": made, "storage_options": dict(storage_options or ())}
-            yield run_from_start(path, given, encoder)
+            shard = Address.of(path, storage_options=storage_options)
+            yield run_from_start(shard, {**arguments, "sample": made}, encoder)
         return
     if arguments:
         raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
-    yield run_from_state(Path(path), state, shards, drop, encoder, sample=made, storage_options=storage_options)
+    of_run = Address.of(*shards, storage_options=storage_options)
+    yield run_from_state(Path(path), state, of_run, drop, encoder, sample=made)
 
 
 def state_of(path: str) -> "State | None":
@@ -99,7 +99,7 @@ def opened_prompts(
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
 ) -> "tuple[PromptDataset, PromptState | None]":
     """The prompts of a path, which is shards, a mixture file, or a saved state of either.
 
@@ -110,7 +110,6 @@ def opened_prompts(
     from gristmill._prompts.arguments import ARGUMENTS as OF_PROMPTS
 
     values = named.read_values(settings, lambda setting: f"--set {setting}")
-    storage = stores.check_options("--storage-option", storage_options)
     state = None if stores.is_remote(path) else contents.saved_prompt_state(Path(path))
     if state is None and shards:
         raise ArgumentError(f"{path} is no saved state of prompts, whose shards --shards would name: leave it out")
@@ -122,7 +121,9 @@ def opened_prompts(
             raise ArgumentError("--prompt needs --tokenizer")
         encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
         made = prompt_sample(sample)
-        return prompts.dataset_of(names, values, encoder, sample=made, storage_options=storage), state
+        return prompts.dataset_of(
+            Address.of(*names, storage_options=storage_options), values, encoder, sample=made
+        ), state
     if sample:
         raise ArgumentError("--sample: each source of a mixture has its own: set it in the file")
     own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}

@@ -59,7 +59,7 @@ def view(
     shards: tuple[str, ...],
     drop: str | None,
     tokenizer: Path | None,
-    storage_options: list[str] | None,
+    storage_options: dict[str, str] | None,
     special_tokens_in_text: SpecialTokensInText,
     sample: tuple[str, ...],
     settings: tuple[str, ...],
@@ -98,7 +98,6 @@ def view(
         _write(of_prompts(dataset, state, title=path, step=step, rows=rows), output)
         return
     measures = {"rows": rows, "measured": measured_rows}
-    storage = stores.check_options("--storage-option", storage_options)
     is_local, place = not stores.is_remote(path), Path(path)
     if (file := mixture_files.find([path])) is not None:
         if shards or drop or sample:
@@ -123,7 +122,7 @@ def view(
         if tokenizer is None and mixture_files.find(shards) is None:
             raise click.UsageError("--shards needs --tokenizer")
         run_of_path = runs.opened(
-            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options=storage
+            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options
         )
         with run_of_path as run:
             made = pages.of_run(run, title=path, step=step, **measures)

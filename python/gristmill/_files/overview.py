@@ -11,8 +11,7 @@ from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder, is_read_only
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
-from gristmill._shards import stores
-from gristmill._shards.stores import StorageOptions
+from gristmill._shards.address import Address
 from gristmill._spec.fields import fields_of_packed, mark_field, token_field
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
@@ -57,14 +56,14 @@ def inspect(path: Path) -> dict[str, Any]:
     return _packed(packed, str(packed.path), parts, first, damaged)
 
 
-def inspect_remote(url: str, storage_options: StorageOptions) -> dict[str, Any] | None:
+def inspect_remote(address: Address) -> dict[str, Any] | None:
     """The facts in the index and the notes of a packed folder in a store; None if it is none.
 
     Raises:
       GristmillError: they are damaged, or the store cannot be reached.
     """
-    url = url.rstrip("/")
-    content = None if is_read_only(url) else stores.reach(storage_options).read(f"{url}/{folder.INDEX}")
+    url = address.name.rstrip("/")
+    content = None if is_read_only(url) else address.reach().read(f"{url}/{folder.INDEX}")
     try:
         index: Any = None if content is None else json.loads(content)
     except ValueError:
@@ -73,7 +72,7 @@ def inspect_remote(url: str, storage_options: StorageOptions) -> dict[str, Any] 
         return _units(url, index)
     if not folder.is_index(index):
         return None
-    with RemoteFolder.opened(url, storage_options, folder.INDEX) as remote:
+    with RemoteFolder.opened(address.at(url), folder.INDEX) as remote:
         packed = folder.Folder.open(remote.local, remote)
         return _packed(packed, url, packed.parts(), None, [])
 

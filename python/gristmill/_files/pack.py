@@ -19,7 +19,7 @@ from gristmill._files.remote_folder import RemoteFolder
 from gristmill._files.row_items import Collector
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
-from gristmill._shards.stores import StorageOptions, is_remote
+from gristmill._shards.address import Address
 from gristmill._spec.fields import has_lengths, mark_field
 from gristmill._state import states
 from gristmill._util import atomic_files
@@ -34,27 +34,25 @@ _USUAL_RATIO = 3
 
 def pack(
     dataset: PackedDataset,
-    path: Path | str,
+    address: Address,
     *,
     file_format: str,
     rows_per_file: int,
     source: Source,
     fields: Sequence[str] = (),
     steps: int | None = None,
-    storage_options: StorageOptions = (),
 ) -> dict[str, Any]:
     """Packs a dataset into a folder, or resumes after the last finished part of an earlier run.
 
     Args:
       dataset: what to pack; it has a `batch_size`, and an end unless `steps` says it.
-      path: the folder, or the URL of one in a store.
+      address: the folder, or the URL of one in a store.
       file_format: a key of `FORMATS`.
       rows_per_file: a part ends with the batch that brings it to so many rows, or the first after it in which an item
         ends.
       source: where the dataset comes from, for `gristmill verify`.
       fields: the fields of rows to write; none: all.
       steps: how many steps to pack; None: all.
-      storage_options: how the store is reached.
 
     Returns:
       Figures of all parts, and of this run.
@@ -67,15 +65,16 @@ def pack(
     start = time.perf_counter()
     check_packable(dataset, steps)
     packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
-    if isinstance(path, str) and is_remote(path):
-        with RemoteFolder.opened(path, storage_options, INDEX) as remote:
+    path = Path(address.name)
+    if address.is_remote:
+        with RemoteFolder.opened(address, INDEX) as remote:
             folder, parts, resumed = _pack(dataset, remote.local, packing, remote)
     else:
-        make_folder(Path(path))
-        folder, parts, resumed = _pack(dataset, Path(path), packing)
+        make_folder(path)
+        folder, parts, resumed = _pack(dataset, path, packing)
     seconds = time.perf_counter() - start
     return {
-        "folder": str(path),
+        "folder": address.name,
         "format": file_format,
         "parts": len(parts),
         "parts_of_earlier_runs": resumed,

@@ -16,6 +16,7 @@ from gristmill._files.schema import Source
 from gristmill._files.source import sizes_of
 from gristmill._files.unit_places import Place
 from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec import fingerprints
 from gristmill._tokenizer.encoder import special_tokens_in_text_of
@@ -80,7 +81,8 @@ def pack(
         raise ArgumentError(f"fields={unknown[0]!r}: expected names of {', '.join(known)}")
     source = _source_of(dataset)
     name = checks.path("folder", folder)
-    storage = stores.check_options("storage_options", storage_options)
+    own = stores.check_options("storage_options", storage_options)
+    address = Address((name,), own if own is not None else spec.sources[0].storage_options or ())
     listed = spec.running.quarantine_file
     check_apart(name, format, source["shards"], None if listed is None else Path(listed))
     chosen: dict[str, Any] = {
@@ -93,18 +95,14 @@ def pack(
     if engine is not None and units is None:
         raise ArgumentError(f"engine={engine!r}: expected units=, which are its tasks")
     if units is None:
-        storage = storage if storage is not None else spec.sources[0].storage_options
-        return pack_folder(dataset, name, storage_options=storage or (), **chosen)
+        return pack_folder(dataset, address, **chosen)
     if list(spec.running.own_lanes) != list(range(dataset.lanes)):
         raise ArgumentError(f"units={units}: expected a dataset with all its lanes: leave out shard_index= and _count=")
-    storage = storage if storage is not None else spec.sources[0].storage_options or ()
-    with Place.opened(name, storage) as place:
+    with Place.opened(address) as place:
         place.write_plan(dataset, units=checks.integer("units", units, 1, 2**20), **chosen)
         if engine is not None:
             dataset = with_spec(dataset, spec.with_running(threads=checks.integer("cpus", cpus, 1, 2**16)))
-        pack_unit = functools.partial(
-            in_units.pack_unit_of, dataset, place.path.absolute(), storage_options=place.storage_options
-        )
+        pack_unit = functools.partial(in_units.pack_unit_of, dataset, place.local)
         return place.pack_all(pack_unit, engine=engine, cpus=cpus)
 
 

@@ -12,6 +12,7 @@ from collections.abc import Iterator
 from pathlib import Path
 
 from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, GristmillError
 
@@ -63,17 +64,18 @@ class RemoteFolder:
       local: the local folder, with the index and the notes.
     """
 
-    def __init__(self, url: str, options: stores.StorageOptions, local: Path, index: str) -> None:
+    def __init__(self, address: Address, local: Path, index: str) -> None:
         """Fetches the index and the notes that are there.
 
         Raises:
           ArgumentError: the store cannot be written.
           GristmillError: the folder holds other files, or the store cannot be reached.
         """
+        url = address.name
         check_can_be_written(url)
         self.local = local
         self._url = url.rstrip("/")
-        self._stores = stores.reach(options)
+        self._stores = address.reach()
         folder, prefix = f"{self._url}/", self._url.split("://", 1)[1].partition("/")[2]
         listed, _ = self._stores.list_below(folder)
         self._sizes = {key.removeprefix(f"{prefix}/" if prefix else ""): size for key, size in listed}
@@ -88,14 +90,17 @@ class RemoteFolder:
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, url: str, options: stores.StorageOptions, index: str) -> "Iterator[RemoteFolder]":
+    def opened(cls, address: Address, index: str) -> "Iterator[RemoteFolder]":
         """The folder, with a local one that is there until the end of the `with`. Errors name the URL.
 
         Raises:
           GristmillError: see `RemoteFolder`.
         """
-        with tempfile.TemporaryDirectory(prefix="gristmill-pack-") as local, named_by_url(local, url.rstrip("/")):
-            yield cls(url, options, Path(local), index)
+        with (
+            tempfile.TemporaryDirectory(prefix="gristmill-pack-") as local,
+            named_by_url(local, address.name.rstrip("/")),
+        ):
+            yield cls(address, Path(local), index)
 
     def size(self, name: str) -> int | None:
         """The bytes of a file; None if it is not there."""

@@ -18,7 +18,7 @@ from gristmill._files import units
 from gristmill._files.folder import INDEX
 from gristmill._files.remote_folder import check_can_be_written, named_by_url
 from gristmill._files.schema import Source
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._util import checks
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, GristmillError
@@ -30,29 +30,37 @@ class Place:
 
     Attributes:
       path: the local folder.
-      url: that of the store; empty if there is none.
-      storage_options: how the store is reached.
+      address: that of the folder, local or in a store.
     """
 
     path: Path
-    url: str = ""
-    storage_options: stores.StorageOptions = ()
+    address: Address
 
     @classmethod
     @contextlib.contextmanager
-    def opened(cls, where: str, storage_options: stores.StorageOptions) -> "Iterator[Place]":
+    def opened(cls, address: Address) -> "Iterator[Place]":
         """The place of a path or URL, until the end of the `with`. Errors name it as it was given.
 
         Raises:
           ArgumentError: the store cannot be written.
         """
-        if not stores.is_remote(where):
-            yield cls(Path(where))
+        if not address.is_remote:
+            yield cls(Path(address.name), address)
             return
-        check_can_be_written(where)
-        url = where.rstrip("/")
+        check_can_be_written(address.name)
+        url = address.name.rstrip("/")
         with tempfile.TemporaryDirectory(prefix="gristmill-units-") as local, named_by_url(local, url):
-            yield cls(Path(local), url, storage_options)
+            yield cls(Path(local), address.at(url))
+
+    @property
+    def url(self) -> str:
+        """The URL of the folder; empty if it is a local one."""
+        return self.address.name if self.address.is_remote else ""
+
+    @property
+    def local(self) -> Address:
+        """The local folder, and how stores are reached."""
+        return self.address.at(str(self.path.absolute()))
 
     def write_plan(self, dataset: PackedDataset, *, source: Source, **chosen: Any) -> None:
         """Writes the plan; the arguments are those of `units.write_plan`.
@@ -91,8 +99,7 @@ class Place:
     def pack_unit(self, number: int, *, threads: int | None) -> dict[str, Any]:
         """Packs a unit; see `units.pack_unit`."""
         self.plan()
-        options = self.storage_options
-        return units.pack_unit(self.path, number, self.unit(number), threads=threads, storage_options=options)
+        return units.pack_unit(self.local, number, self.unit(number), threads=threads)
 
     def pack_all(self, pack_unit: units.PackUnit, *, engine: str | None, cpus: int) -> dict[str, Any]:
         """Packs all units, and joins them.
@@ -140,7 +147,7 @@ class Place:
 
     @property
     def _stores(self) -> "_core.Stores":
-        return stores.reach(self.storage_options)
+        return self.address.reach()
 
     def _fetch(self, name: str) -> bool:
         content = self._stores.read(f"{self.url}/{name}")

@@ -18,7 +18,7 @@ from gristmill._files.folder import INDEX, QUARANTINE, Folder, read_index
 from gristmill._files.pack import check_packable, make_folder, pack, packing_of
 from gristmill._files.schema import COUNTED, Packing, Source, describe_changes, wrong
 from gristmill._files.source import dataset_of, sizes_of
-from gristmill._shards.stores import StorageOptions
+from gristmill._shards.address import Address
 from gristmill._spec import fingerprints
 from gristmill._spec.lanes import lanes_of_host
 from gristmill._util import atomic_files
@@ -159,21 +159,15 @@ def number_of_task(environment: Mapping[str, str]) -> int:
 
 
 def pack_unit(
-    path: Path,
-    number: int,
-    folder: "Path | str | None" = None,
-    *,
-    threads: int | None = None,
-    storage_options: StorageOptions = (),
+    local: Address, number: int, folder: "Path | str | None" = None, *, threads: int | None = None
 ) -> dict[str, Any]:
     """Packs one unit of the plan of a folder, or resumes it.
 
     Args:
-      path: the folder.
+      local: the folder, and how stores are reached.
       number: of the unit, from 0.
       folder: where to pack it, or the URL of that; None: in its place.
       threads: worker threads; None: as many as this process has cores.
-      storage_options: how stores are reached.
 
     Returns:
       As `pack` does.
@@ -182,38 +176,34 @@ def pack_unit(
       ArgumentError: the plan has no such unit.
       GristmillError: the shards or the tokenizer are not those of the plan; or see `pack`.
     """
+    path = Path(local.name)
     plan = read_plan(path)
     source, folder = plan["packing"]["source"], folder or unit_path(path, number)
     own: dict[str, Any] = {"threads": threads, "shard_index": _checked(plan, number), "shard_count": plan["units"]}
-    if storage_options and "mixture" not in source:
-        own["storage_options"] = dict(storage_options)
+    if local.options and "mixture" not in source:
+        own["storage_options"] = dict(local.options)
     dataset = dataset_of(source, **own, **_quarantine(folder, source))
-    return _pack_unit(dataset, path, plan, number, folder, storage_options)
+    return _pack_unit(dataset, path / PLAN, plan, number, local.at(str(folder)))
 
 
 def pack_unit_of(
-    dataset: PackedDataset,
-    path: Path,
-    number: int,
-    folder: "Path | str | None" = None,
-    *,
-    storage_options: StorageOptions = (),
+    dataset: PackedDataset, local: Address, number: int, folder: "Path | str | None" = None
 ) -> dict[str, Any]:
     """Packs one unit of a dataset whose plan is written.
 
     Args:
       dataset: that of the plan.
-      path: the folder.
+      local: the folder, and how the store of `folder` is reached.
       number: of the unit, from 0.
       folder: where to pack it, or the URL of that; None: in its place.
-      storage_options: how its store is reached.
 
     Raises:
       GristmillError: see `pack_unit`.
     """
+    path = Path(local.name)
     plan = read_plan(path)
     own = dataset.for_hosts(_checked(plan, number), plan["units"])
-    return _pack_unit(own, path, plan, number, folder or unit_path(path, number), storage_options)
+    return _pack_unit(own, path / PLAN, plan, number, local.at(str(folder or unit_path(path, number))))
 
 
 def is_complete(path: Path, number: int) -> bool:
@@ -345,20 +335,13 @@ def _quarantine(folder: Path | str, source: Source) -> dict[str, Any]:
     return {"quarantine_file": str(folder / QUARANTINE)}
 
 
-def _pack_unit(
-    dataset: PackedDataset,
-    path: Path,
-    plan: Plan,
-    number: int,
-    folder: Path | str,
-    storage_options: StorageOptions,
-) -> dict[str, Any]:
+def _pack_unit(dataset: PackedDataset, path: Path, plan: Plan, number: int, folder: Address) -> dict[str, Any]:
     packing = plan["packing"]
     source = packing["source"]
     if dataset.fingerprint != packing["fingerprint"]:
         changes = describe_changes(source, {**source, "sizes": sizes_of(dataset)})
         reason = fingerprints.differences(packing["fingerprint"], dataset.fingerprint, **changes)
-        raise GristmillError(f"{path / PLAN} is of another stream: {reason}; restore its shards, or write a new plan")
+        raise GristmillError(f"{path} is of another stream: {reason}; restore its shards, or write a new plan")
     own = {"shard_index": number, "shard_count": plan["units"]}
     return pack(
         dataset,
@@ -368,7 +351,6 @@ def _pack_unit(
         source={**source, "arguments": {**source["arguments"], **own}},
         fields=packing["fields"],
         steps=packing.get("steps"),
-        storage_options=storage_options,
     )
 
 

@@ -15,7 +15,7 @@ from gristmill._files.pack import counts_of, first_steps, make_collector, make_i
 from gristmill._files.row_items import Collector
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
 from gristmill._files.source import dataset_of, shards_of, sizes_of
-from gristmill._shards.stores import StorageOptions
+from gristmill._shards.address import NOWHERE, Address
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
 from gristmill._state import states
@@ -31,23 +31,22 @@ _MOST_ENTRIES = 4096
 def verify(
     path: Path,
     *,
-    shards: Sequence[str] = (),
+    shards: Address = NOWHERE,
     drop: str | None = None,
     tokenizer: Path | None = None,
     only: int | None = None,
     threads: int | None = None,
-    storage_options: StorageOptions | None = None,
 ) -> dict[str, Any]:
     """Compares packed files with the stream of their source.
 
     Args:
       path: their folder, or a file in it.
-      shards: paths and globs of the shards, if they have moved; of a mixture, a file of it that names them.
+      shards: paths and globs of the shards, if they have moved; of a mixture, a file of it that names them; and how
+        stores are reached.
       drop: the row list as text, if it has moved.
       tokenizer: path of the tokenizer, if it has moved.
       only: the number of the one part to compare; None: all.
       threads: worker threads; None: as many as this process has cores.
-      storage_options: how stores are reached.
 
     Returns:
       `equal`, counts of what was compared, and the first `difference`: where it is, what was packed there and what
@@ -66,7 +65,7 @@ def verify(
     try:
         folder = Folder.open(path)
         parts = folder.parts()
-        dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads, storage_options)
+        dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads)
         _check_source(folder, dataset)
         folder.check_listed(parts)
         if only is not None and only >= len(parts):
@@ -96,11 +95,10 @@ def _verify_units(path: Path, moved: dict[str, Any]) -> dict[str, Any]:
 def _source_dataset(
     folder: Folder,
     parts: list[Part],
-    shards: Sequence[str],
+    shards: Address,
     drop: str | None,
     tokenizer: Path | None,
     threads: int | None,
-    storage_options: StorageOptions | None,
 ) -> PackedDataset:
     """The dataset of the source, encoded by the reference, with provenance."""
     source = folder.index["source"]
@@ -109,7 +107,7 @@ def _source_dataset(
     # An entry for each token, up to a bound: the record of tokens after the last entry is not known.
     entries = min(folder.index["sequence_length"], _MOST_ENTRIES)
     other: dict[str, Any] = {"threads": threads, "verify": 0.0, "quarantine_file": None, "provenance": entries}
-    policy: dict[str, Any] = {} if storage_options is None else {"storage_options": dict(storage_options)}
+    policy: dict[str, Any] = {"storage_options": dict(shards.options)} if shards.options else {}
     if folder.totals(parts)["quarantined"]:
         # A packing that was resumed may have a stricter error policy at its end than at its start.
         policy |= {"on_error": "quarantine", "max_error_rate": 1.0}
@@ -118,7 +116,7 @@ def _source_dataset(
     if drop is not None:
         other["drop"] = drop
     try:
-        found = shards_of(source, shards, policy)
+        found = shards_of(source, shards.names, policy)
         return dataset_of(source, shards=found, tokenizer=tokenizer, engine="reference", **other)
     except (MissingShardError, MissingTokenizerError) as error:
         raise type(error)(f"{error}; if they have moved, pass --shards and --tokenizer") from error

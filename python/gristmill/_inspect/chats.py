@@ -14,7 +14,7 @@ from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted
@@ -25,21 +25,19 @@ _MARKS = "⟦", "⟧"
 
 
 def inspect(
-    path: str,
+    shard: Address,
     settings: Mapping[str, Any],
     encoder: Encoder,
     *,
     records: int,
-    storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """The first conversations of a shard, as a run makes samples of them.
 
     Args:
-      path: the shard.
+      shard: the shard.
       settings: values of `gm.Chat`.
       encoder: the tokenizer.
       records: how many.
-      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "chat".
@@ -50,9 +48,8 @@ def inspect(
     # The fault at which a run stops is shown here.
     sample = replace(make_of(Chat, settings, "--set"), on_lost_reasoning="ignore")
     dataset = PackedDataset(
-        path,
+        **shard.arguments,
         tokenizer=encoder,
-        storage_options=dict(storage_options or ()),
         sample=sample,
         sequence_length=_ROW,
         packing="pad",
@@ -75,7 +72,7 @@ def inspect(
             )
     finally:
         iterator.close()
-    return {"kind": "chat", "path": path, "conversations": found}
+    return {"kind": "chat", "path": shard.name, "conversations": found}
 
 
 def describe(found: dict[str, Any]) -> str:

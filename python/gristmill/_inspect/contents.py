@@ -15,7 +15,8 @@ from gristmill._inspect import prepared_folder, prompt_states
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._sample.image_fields import guess, is_image
 from gristmill._shards import listing, stores
-from gristmill._shards.manifest import Manifest
+from gristmill._shards.address import Address
+from gristmill._shards.manifest import manifest_at
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
@@ -93,23 +94,21 @@ def inspect(
     state = _as_state(path, value)
     if state is not None:
         return _summary(path, state)
-    return _shard(str(path), path.stat().st_size, records, max_document_bytes)
+    return _shard(Address.of(str(path)), path.stat().st_size, records, max_document_bytes)
 
 
 def inspect_remote(
-    url: str,
+    address: Address,
     *,
     records: int = 1000,
     max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
-    storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """The content of a shard in a store, of which no more is fetched than is looked at, or of a packed folder.
 
     Args:
-      url: its URL.
+      address: that of it.
       records: number of records to read.
       max_document_bytes: longest accepted line, inflated.
-      storage_options: how the store is reached.
 
     Returns:
       As `inspect`.
@@ -117,17 +116,18 @@ def inspect_remote(
     Raises:
       GristmillError: there is no such object, it is damaged, or the store cannot be reached.
     """
+    url = address.name
     try:
-        manifest = Manifest.find(url, dict(storage_options or ()))
+        manifest = manifest_at(address)
     except MissingShardError:
-        if not stores.is_glob(url) and (packed := overview.inspect_remote(url, storage_options or ())):
+        if not stores.is_glob(url) and (packed := overview.inspect_remote(address)):
             return packed
         raise
     if stores.is_glob(url):
         raise MissingShardError(
             f"{url!r}: a glob needs --keep or --row; to inspect a shard, name it, such as {manifest.paths[0]!r}"
         )
-    return _shard(manifest.paths[0], manifest.sizes[0], records, max_document_bytes, manifest.storage_options)
+    return _shard(address.at(manifest.paths[0]), manifest.sizes[0], records, max_document_bytes)
 
 
 def _hint(path: Path) -> str:
@@ -304,12 +304,11 @@ def _describe_memory(found: dict[str, Any]) -> str:
     )
 
 
-def _shard(
-    path: str, size: int, records: int, max_document_bytes: int, storage: stores.StorageOptions = ()
-) -> dict[str, Any]:
+def _shard(address: Address, size: int, records: int, max_document_bytes: int) -> dict[str, Any]:
     kinds: dict[str, Counter[str]] = {}
     characters: Counter[str] = Counter()
-    reader = Records(utf8_path(path), size, max_document_bytes, storage=storage)
+    path = address.name
+    reader = Records(utf8_path(path), size, max_document_bytes, storage=address.options)
     seen = 0
     while seen < records and (members := _next(reader, seen)) is not None:
         # The last one of equal keys counts.

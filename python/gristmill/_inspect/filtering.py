@@ -8,8 +8,8 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._filter.compiler import Keep, compile_filter
-from gristmill._shards import stores
-from gristmill._shards.manifest import Manifest
+from gristmill._shards.address import Address
+from gristmill._shards.manifest import manifest_at
 from gristmill._shards.selection import Numbering, with_missing
 from gristmill._shards.sidecars import Sidecars, with_sidecars
 from gristmill._util.local_files import utf8_path
@@ -28,13 +28,12 @@ _TEXT_SHOWN = 60
 
 
 def inspect(
-    shards: str,
+    shards: Address,
     keep: str,
     *,
     sidecars: Sequence[str] | None = None,
     records: int,
     max_document_bytes: int,
-    storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """The records that a filter keeps among the first ones of some shards.
 
@@ -44,7 +43,6 @@ def inspect(
       sidecars: those of the shards, as text.
       records: how many records to look at.
       max_document_bytes: longest accepted line of a shard, inflated.
-      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "filter"; docs/json.md describes it.
@@ -54,7 +52,7 @@ def inspect(
     """
     named = Sidecars.check("sidecars", sidecars)
     compiled = with_missing(compile_filter("keep", keep), named)
-    manifest = with_sidecars(Manifest.find(shards, dict(storage_options or ())), named)
+    manifest = with_sidecars(manifest_at(shards), named)
     numbering = Numbering(compiled.paths, named, manifest)
     seen = _Seen(compiled)
     programs = [numbering.program(compiled.paths, program) for program in seen.programs]

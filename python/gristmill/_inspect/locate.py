@@ -5,7 +5,7 @@ all arguments of its dataset except the shards and the tokenizer, of which it ho
 """
 
 import json
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -17,8 +17,8 @@ from gristmill._inspect.chats import text_with_marks
 from gristmill._mixture.fingerprint import is_mixture
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Sample
+from gristmill._shards.address import Address
 from gristmill._shards.energon_folder import EnergonFolder
-from gristmill._shards.stores import StorageOptions
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fields import first_token, mark_field, token_field
@@ -39,7 +39,7 @@ class Run(NamedTuple):
     state: states.State
 
 
-def run_from_start(shards: str, arguments: Mapping[str, Any], encoder: Encoder) -> Run:
+def run_from_start(shards: Address, arguments: Mapping[str, Any], encoder: Encoder) -> Run:
     """A run of shards, from its start.
 
     Args:
@@ -50,19 +50,18 @@ def run_from_start(shards: str, arguments: Mapping[str, Any], encoder: Encoder) 
     Raises:
       GristmillError: the arguments do not match.
     """
-    is_prepared = prepared_folder.is_one(Path(shards))
-    return run_of(_make_dataset(EnergonFolder(shards) if is_prepared else [shards], encoder, arguments))
+    is_prepared = prepared_folder.is_one(Path(shards.name))
+    return run_of(_make_dataset(EnergonFolder(shards.name) if is_prepared else shards, encoder, arguments))
 
 
 def run_from_state(
     path: Path,
     state: states.State,
-    shards: Sequence[str],
+    shards: Address,
     drop: str | None,
     encoder: Encoder,
     *,
     sample: Sample | None = None,
-    storage_options: StorageOptions | None = None,
 ) -> Run:
     """A run of shards, from a saved state.
 
@@ -73,7 +72,6 @@ def run_from_state(
       drop: the row list of the run, as text.
       encoder: the tokenizer of the run.
       sample: that of the run, if it is no text.
-      storage_options: how stores are reached.
 
     Raises:
       GristmillError: the arguments do not match.
@@ -99,11 +97,10 @@ def run_from_state(
     if arguments["drop"] is not None and drop is None:
         raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")
     try:
-        storage = dict(storage_options or ())
-        own = {**arguments, "drop": drop, "sample": sample, "storage_options": storage}
-        dataset = _make_dataset(list(shards), encoder, own)
+        own = {**arguments, "drop": drop, "sample": sample}
+        dataset = _make_dataset(shards, encoder, own)
     except ArgumentError as error:
-        lanes, allowed = arguments["lanes"], _most_lanes(list(shards), encoder, own)
+        lanes, allowed = arguments["lanes"], _most_lanes(shards, encoder, own)
         if lanes and allowed and allowed < lanes:
             raise StateError(
                 f"{path} was saved by a run of {counted(lanes, 'lane')}, and these shards allow {allowed:,}: name the "
@@ -113,7 +110,7 @@ def run_from_state(
     return run_of(dataset, state)
 
 
-def _most_lanes(shards: list[str], encoder: Encoder, arguments: dict[str, Any]) -> int | None:
+def _most_lanes(shards: Address, encoder: Encoder, arguments: dict[str, Any]) -> int | None:
     """The most lanes that shards allow; None if another argument does not fit them."""
     try:
         return len(_make_dataset(shards, encoder, {**arguments, "lanes": None}).pieces)
@@ -197,12 +194,13 @@ def _describe_document(part: Mapping[str, Any]) -> str:
     return f"{part['shard']}: record {part['record']:,}{sample}, whole\n\n{text}"
 
 
-def _make_dataset(shards: list[str] | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
+def _make_dataset(shards: Address | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
     if unknown := [name for name in arguments if name not in ARGUMENTS]:
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"
         )
-    return PackedDataset(shards, tokenizer=encoder, prefetch=1, **arguments)
+    named = shards.arguments if isinstance(shards, Address) else {"shards": shards}
+    return PackedDataset(**{**arguments, **named}, tokenizer=encoder, prefetch=1)
 
 
 def _with_provenance(dataset: PackedDataset) -> PackedDataset:

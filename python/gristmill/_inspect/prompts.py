@@ -1,6 +1,6 @@
 """`gristmill inspect prompts`: prompts of a shard, rendered, token by token."""
 
-from collections.abc import Mapping, Sequence
+from collections.abc import Mapping
 from typing import Any
 
 from gristmill._mixture.mixture import Mixture
@@ -10,7 +10,7 @@ from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
 from gristmill._prompts.sequence import BatchSequence
 from gristmill._sample.named import make_of
 from gristmill._sample.samples import Chat, Text
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._spec.arguments import LARGEST_LENGTH
 from gristmill._state import prompt_states
 from gristmill._tokenizer.encoder import Encoder
@@ -23,12 +23,11 @@ _SET_ALREADY = frozenset({"shards", "tokenizer", "prompt", "storage_options", "f
 
 
 def dataset_of(
-    shards: Sequence[str] | Mixture,
+    shards: Address | Mixture,
     settings: Mapping[str, Any],
     encoder: Encoder,
     *,
     sample: Any = None,
-    storage_options: stores.StorageOptions | None = None,
     **defaults: Any,
 ) -> PromptDataset:
     """The prompts that options of a command name.
@@ -39,7 +38,6 @@ def dataset_of(
         `add_generation_prompt` have the defaults of prompts.
       encoder: the tokenizer.
       sample: what a prompt is made of, if it is no such conversation.
-      storage_options: how stores are reached.
       defaults: arguments of `PromptDataset` that settings replace.
 
     Raises:
@@ -54,10 +52,8 @@ def dataset_of(
         raise ArgumentError(f"--set {min(others)}: PromptDataset has no such argument, or another option sets it")
     elif not isinstance(sample, Chat | Text):
         raise ArgumentError("--sample: a prompt is a text or a chat")
-    if storage_options and not isinstance(shards, Mixture):
-        own["storage_options"] = dict(storage_options)
-    given: Any = shards if isinstance(shards, Mixture) else list(shards)
-    return PromptDataset(given, tokenizer=encoder, prompt=sample, **{**defaults, **own})
+    given = {"shards": shards} if isinstance(shards, Mixture) else shards.arguments
+    return PromptDataset(**given, tokenizer=encoder, prompt=sample, **{**defaults, **own})
 
 
 def locate(
@@ -102,23 +98,21 @@ def first_step(sequence: BatchSequence, state: "prompt_states.PromptState | None
 
 
 def inspect(
-    path: str,
+    shard: Address,
     settings: Mapping[str, Any],
     encoder: Encoder,
     *,
     records: int,
     sample: Any = None,
-    storage_options: stores.StorageOptions | None = None,
 ) -> dict[str, Any]:
     """The first prompts of a shard, as a `PromptDataset` makes them.
 
     Args:
-      path: the shard.
+      shard: the shard.
       settings: see `dataset_of`.
       encoder: the tokenizer.
       records: how many.
       sample: see `dataset_of`.
-      storage_options: how stores are reached.
 
     Returns:
       A dict whose `kind` is "prompt".
@@ -127,11 +121,10 @@ def inspect(
       GristmillError: a setting is not allowed, or a record is bad.
     """
     dataset = dataset_of(
-        [path],
+        shard,
         settings,
         encoder,
         sample=sample,
-        storage_options=storage_options,
         prompt_length=LARGEST_LENGTH,
         columns=False,
         full_prompts=True,
@@ -139,7 +132,7 @@ def inspect(
         max_samples=records,
         threads=1,
     )
-    return {"kind": "prompt", "path": path, "prompts": [_prompt(dataset, item) for item in range(len(dataset))]}
+    return {"kind": "prompt", "path": shard.name, "prompts": [_prompt(dataset, item) for item in range(len(dataset))]}
 
 
 def describe(found: dict[str, Any]) -> str:

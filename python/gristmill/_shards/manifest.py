@@ -12,6 +12,7 @@ from collections.abc import Iterable, Iterator, Mapping
 from dataclasses import dataclass, field
 
 from gristmill._shards import listing, saved_dataset, saved_manifest, stores
+from gristmill._shards.address import Address
 from gristmill._util.checks import integer, items, wrong_type
 from gristmill._util.checks import path as path_argument
 from gristmill._util.local_files import Pathish, utf8_path, working_folder
@@ -165,10 +166,10 @@ class Manifest:
           MissingShardError: there is none.
           GristmillError: it cannot be read.
         """
-        options = stores.check_options("storage_options", storage_options) or ()
         name = path_argument("path", path)
-        saved = saved_manifest.read(name, options)
-        found = cls(tuple(saved.paths), tuple(saved.sizes), saved.sidecars, options)
+        address = Address.of(name, storage_options=storage_options)
+        saved = saved_manifest.read(address)
+        found = cls(tuple(saved.paths), tuple(saved.sizes), saved.sidecars, address.options)
         if found.fingerprint != saved.fingerprint:
             raise ArgumentError(
                 f"{name!r}: expected the shards of the fingerprint {saved.fingerprint}, found others, of "
@@ -192,7 +193,8 @@ class Manifest:
         options = stores.check_options("storage_options", storage_options)
         paths = [absolute(self.folder, path) for path in self.paths]
         saved = saved_manifest.Saved(paths, self.sizes, self.sidecars, self.fingerprint)
-        saved_manifest.write(path_argument("path", path), saved, self.storage_options if options is None else options)
+        address = Address((path_argument("path", path),), self.storage_options if options is None else options)
+        saved_manifest.write(address, saved)
 
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)
@@ -332,3 +334,12 @@ def _check_name(path: object) -> None:
     if "\0" in path:
         raise ArgumentError(f"shards={shortened(path)}: expected paths and globs without NUL")
     utf8_path(path)
+
+
+def manifest_at(address: Address) -> Manifest:
+    """The manifest of the shards of an address.
+
+    Raises:
+      GristmillError: see `Manifest.find`.
+    """
+    return Manifest.find(list(address.names), dict(address.options))

@@ -12,7 +12,7 @@ from collections.abc import Mapping, Sequence
 from pathlib import Path
 from typing import Any, NamedTuple
 
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._util import atomic_files
 from gristmill.errors import ArgumentError, GristmillError, MissingShardError
 
@@ -35,13 +35,14 @@ def is_one(path: object) -> bool:
     return isinstance(name, str) and name.endswith(ENDING)
 
 
-def write(path: str, saved: Saved, options: stores.StorageOptions) -> None:
+def write(address: Address, saved: Saved) -> None:
     """Writes a manifest, wholly or not at all.
 
     Raises:
       ArgumentError: the name has another ending.
       GristmillError: it cannot be written.
     """
+    path = address.name
     if not is_one(path):
         raise ArgumentError(f"path={path!r}: expected a name that ends in {ENDING}, by which it is known")
     prefix = os.path.commonprefix(saved.paths)  # noqa: RUF071 - URLs keep both slashes
@@ -54,15 +55,15 @@ def write(path: str, saved: Saved, options: stores.StorageOptions) -> None:
         "shards": {name[len(folder) :]: size for name, size in zip(saved.paths, saved.sizes, strict=True)},
         "sidecars": dict(saved.sidecars),
     }
-    if stores.is_remote(path):
-        stores.reach(options).write(path, json.dumps(value).encode())
+    if address.is_remote:
+        address.reach().write(path, json.dumps(value).encode())
         return
     file = Path(path)
     with atomic_files.writing_into(file.parent):
         atomic_files.write_json(file, value)
 
 
-def read(path: str, options: stores.StorageOptions) -> Saved:
+def read(address: Address) -> Saved:
     """Reads what `write` wrote.
 
     Raises:
@@ -70,8 +71,9 @@ def read(path: str, options: stores.StorageOptions) -> Saved:
       MissingShardError: there is none.
       GristmillError: it cannot be read.
     """
+    path = address.name
     try:
-        value = json.loads(_bytes(path, options))
+        value = json.loads(_bytes(address))
     except (ValueError, RecursionError) as error:
         raise ArgumentError(f"{path!r}: expected a saved manifest, found: {error}; save it again") from None
     if not isinstance(value, Mapping) or value.get("kind") != _KIND:
@@ -93,9 +95,10 @@ def _saved(value: Mapping[str, Any]) -> Saved:
     return Saved([folder + name for name in shards], [*shards.values()], sidecars, value["fingerprint"])
 
 
-def _bytes(path: str, options: stores.StorageOptions) -> bytes:
-    if stores.is_remote(path):
-        found = stores.reach(options).read(path)
+def _bytes(address: Address) -> bytes:
+    path = address.name
+    if address.is_remote:
+        found = address.reach().read(path)
         if found is None:
             raise MissingShardError(f"no such object: {path!r}, a saved manifest")
         return found

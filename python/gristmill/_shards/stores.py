@@ -95,7 +95,7 @@ def check_options(name: str, options: Any) -> StorageOptions | None:
 
     Args:
       name: the argument, for errors.
-      options: a dict of strings, or a list of texts such as `aws_region=eu-west-1`.
+      options: a dict of strings, or a list of texts as `parse_options` takes them.
 
     Raises:
       ArgumentError: a text has no value.
@@ -104,9 +104,7 @@ def check_options(name: str, options: Any) -> StorageOptions | None:
     if options is None:
         return None
     if isinstance(options, (list, tuple)) and all(isinstance(text, str) for text in options):
-        if wrong := [text for text in options if "=" not in text]:
-            raise ArgumentError(f"{name}={wrong[0]!r}: expected name=value, such as aws_region=eu-west-1")
-        options = dict(text.split("=", 1) for text in options)
+        options = parse_options(name, options)
     if not isinstance(options, Mapping):
         raise wrong_type(name, options, "a dict of strings")
     found = []
@@ -115,6 +113,17 @@ def check_options(name: str, options: Any) -> StorageOptions | None:
             raise wrong_type(f"{name}[{key!r}]", value, "strings as names and values")
         found.append((key, str(value).lower() if isinstance(value, bool) else str(value)))
     return tuple(sorted(found))
+
+
+def parse_options(name: str, texts: Sequence[str]) -> dict[str, str]:
+    """The options of stores that texts such as `aws_region=eu-west-1` hold.
+
+    Raises:
+      ArgumentError: a text has no value.
+    """
+    if wrong := [text for text in texts if "=" not in text]:
+        raise ArgumentError(f"{name}={wrong[0]!r}: expected name=value, such as aws_region=eu-west-1")
+    return dict(text.split("=", 1) for text in texts)
 
 
 class Lister:

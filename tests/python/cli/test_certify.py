@@ -17,6 +17,7 @@ from command_line import checked, fails, run_json, shard_of
 from gristmill._certify import certificate, certify, comparison, generated, texts
 from gristmill._certify.reference import Reference
 from gristmill._cli import main
+from gristmill._shards.address import Address
 from helpers import PATIENCE
 
 # More than the kinds of texts, each of which has some.
@@ -92,7 +93,7 @@ def test_texts_of_shards_are_whole(tmp_path):
     expected = ["", "é" * 70_000, "<end>", "\0\n", "日本語 " * 5000, ""]
     path = shard_of(tmp_path, *(json.dumps({"t": text}) for text in expected), '{"u": 1}')
     unread = texts.Unread()
-    assert list(texts._shard_texts([str(path)], "t", {}, unread)) == expected
+    assert list(texts._shard_texts(Address.of(str(path)), "t", unread)) == expected
     assert unread.records == 1
 
 

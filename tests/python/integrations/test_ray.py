@@ -18,6 +18,7 @@ import gristmill as gm  # noqa: E402
 from gristmill._cli import main  # noqa: E402
 from gristmill._files import ray as engine  # noqa: E402
 from gristmill._files import units  # noqa: E402
+from gristmill._shards.address import Address  # noqa: E402
 from helpers import PATIENCE, ROOT  # noqa: E402
 
 pytestmark = [pytest.mark.slow, pytest.mark.filterwarnings("ignore")]
@@ -73,7 +74,7 @@ def pack_but_sleep(dataset, path, sleeper, number, folder):
         unfinished.write_text(ray.get_runtime_context().get_node_id())
         unfinished.rename(mark)
         time.sleep(PATIENCE)
-    return units.pack_unit_of(dataset, path, number, folder)
+    return units.pack_unit_of(dataset, Address.of(str(path)), number, folder)
 
 
 def test_a_node_that_dies_in_a_unit_changes_nothing(cluster, dataset, expected, tmp_path):

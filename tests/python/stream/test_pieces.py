@@ -13,6 +13,7 @@ import pytest
 import gristmill as gm
 from gristmill._cli import main
 from gristmill._inspect.locate import locate, run_from_start
+from gristmill._shards.address import Address
 from helpers import assert_same_batches, tar_of
 
 
@@ -184,7 +185,7 @@ def test_a_row_is_found_in_its_piece(tmp_path, encoder, texts):
     write_plain(path, texts[:100])
     dataset = make_dataset(path, encoder)
     arguments = {"sequence_length": 64, "batch_size": 8, "lanes": 8, "split_bytes": 3000}
-    found = locate(run_from_start(str(path), arguments, encoder), row=5, step=0)
+    found = locate(run_from_start(Address.of(str(path)), arguments, encoder), row=5, step=0)
     names = {piece.name for piece in dataset.pieces}
     assert {segment["shard"] for segment in found["segments"]} <= names
 

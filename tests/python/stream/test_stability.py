@@ -31,6 +31,7 @@ import pytest
 import gristmill as gm
 from gristmill import _core
 from gristmill._files.pack import pack
+from gristmill._shards.address import Address
 from gristmill._state import states
 from gristmill._util import named_values
 from gristmill._util.atomic_files import LOCK
@@ -545,7 +546,7 @@ def test_packed_files_are_unchanged(in_folder, tokenizer, file_format):
     release = RELEASES["shuffled"]
     arguments = {**release.arguments, "epochs": 1}
     dataset = gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **arguments)
-    pack(dataset, Path("packed"), file_format=file_format, rows_per_file=40, source=SOURCE)
+    pack(dataset, Address.of("packed"), file_format=file_format, rows_per_file=40, source=SOURCE)
     found = {path.name: packed(path) for path in sorted(Path("packed").iterdir()) if path.name != LOCK}
     check("files that gristmill pack writes", found, PACKED[file_format])
 
