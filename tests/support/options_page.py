@@ -56,7 +56,12 @@ def _in_fingerprint(argument: Argument) -> str:
         for other, allowed in argument.needs.items()
     ]
     text = "yes" + (f", with {' and '.join(conditions)}" if conditions else "")
-    bounds = {"no": "", "yes": ", but may change", "if larger": ", but may grow if no record was quarantined"}
+    bounds = {
+        "no": "",
+        "yes": ", but may change",
+        "if larger": ", but may grow if no record was quarantined",
+        "ahead": ", but may change for steps to come",
+    }
     return text + bounds[argument.may_change]
 
 

@@ -8,11 +8,11 @@ from gristmill._util.named_values import decode, encode
 def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead: str) -> str:
     """How two streams differ, but for what may change while one is packed; see `fingerprints.incompatibilities`."""
     if not (is_mixture(saved) and is_mixture(current)):
-        return fingerprints.incompatibilities(saved, current, has_quarantined, **instead)
+        return fingerprints.incompatibilities(saved, current, has_quarantined, None, **instead)
     before, after = _parts(saved), _parts(current)
     found = []
     for name in sorted(before.keys() & after.keys()):
-        different = fingerprints.incompatibilities(before[name], after[name], has_quarantined, **instead)
+        different = fingerprints.incompatibilities(before[name], after[name], has_quarantined, None, **instead)
         found.append(f"of the source {name!r} {different}" if name and different else different)
     return ", ".join(filter(None, found))
 

@@ -107,7 +107,7 @@ def incompatibilities(
     """
     before, after = parse(saved), parse(current)
     has_quarantined = any(numbers["quarantined"] for numbers in read_sources.values())
-    found = [fingerprints.incompatibilities(before.common, after.common, has_quarantined)]
+    found = [fingerprints.incompatibilities(before.common, after.common, has_quarantined, steps)]
     difference = first_difference(before.stages, after.stages, steps)
     if difference:
         found.append(weights_differ(*difference, steps))

@@ -80,8 +80,8 @@ class Argument:
         any value but None.
       defines_stream: whether another value leads to another stream, so that it is part of the fingerprint.
       absent: the checked value for which a fingerprint leaves it out; `REQUIRED` if each fingerprint has it.
-      may_change: whether a saved state fits a dataset with another value: never, always, or if the value is larger
-        and no record was quarantined.
+      may_change: whether a saved state fits a dataset with another value: never, always, if the value is larger
+        and no record was quarantined, or if all steps before the state are the same (`kind` is a `StepwiseKind`).
       see: the page, and the heading, of the documentation that has more.
       in_source: its default in `gm.Source`; `...`: the same.
       scope: whose it is.
@@ -95,7 +95,7 @@ class Argument:
     needs: Mapping[str, tuple[str, ...]] = field(default_factory=dict)
     defines_stream: bool = True
     absent: Any = None
-    may_change: Literal["no", "yes", "if larger"] = "no"
+    may_change: Literal["no", "yes", "if larger", "ahead"] = "no"
     see: str = ""
     in_source: Any = ...
     scope: Scope = "stream"

@@ -7,11 +7,11 @@ together with the others. So a fingerprint stays the same when a release adds an
 """
 
 from collections.abc import Iterator, Mapping
-from typing import Any
+from typing import Any, cast
 
 from gristmill._sample import plans
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED, Argument
-from gristmill._spec.kinds import SpecialToken
+from gristmill._spec.kinds import SpecialToken, StepwiseKind
 from gristmill._util.named_values import decode, encode
 
 _WORDS = "{name} was {before} and is {after}"
@@ -81,7 +81,7 @@ def arguments_of(fingerprint: str) -> dict[str, Any]:
 
 def without_policy(fingerprint: str) -> str:
     """A fingerprint without the arguments that may change in a run: they decide when it stops, not what it yields."""
-    free = {argument.key for _, argument in _defining() if argument.may_change == "yes"}
+    free = {argument.key for _, argument in _defining() if argument.may_change in ("yes", "ahead")}
     # The arguments of a mixture's sources have the source's name before them.
     found = {}
     for name, value in decode(fingerprint).items():
@@ -91,16 +91,18 @@ def without_policy(fingerprint: str) -> str:
     return encode(found)
 
 
-def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead: str) -> str:
+def incompatibilities(saved: str, current: str, has_quarantined: bool, steps: int | None = None, **instead: str) -> str:
     """Why a stream cannot continue as another one: how the two differ up to where the first was saved.
 
     Errors, and conversations that lose reasoning, may be handled in another way from there on. Longer lines may be
-    accepted if no record was quarantined before.
+    accepted if no record was quarantined before. An argument that says something of some steps may differ in those to
+    come.
 
     Args:
       saved: the fingerprint of the first stream.
       current: the fingerprint of the other one.
       has_quarantined: whether the first has quarantined records.
+      steps: the steps up to there, one that was begun included; None: all that there are.
       instead: sentences that replace the values of some names.
 
     Returns:
@@ -115,6 +117,15 @@ def incompatibilities(saved: str, current: str, has_quarantined: bool, **instead
         return not (isinstance(old, int) and isinstance(new, int) and old < new)
 
     keys = {argument.key for _, argument in _defining() if not matters(argument)}
+    for name, argument in _defining():
+        if argument.may_change != "ahead" or before[name] == after[name]:
+            continue
+        step = _first_difference(argument, before[name], after[name])
+        if step is None or (steps is not None and step >= steps):
+            keys.add(argument.key)
+        else:
+            words = _describe(saved, current, {argument.key}, _WORDS, {})
+            instead.setdefault(argument.key, f"{words}: the first step that differs is {step}, which is in the past")
     if plans.without_policy(str(before["sample"])) == plans.without_policy(str(after["sample"])):
         keys.add("sample")
     return _describe(saved, current, _changed(saved, current) - keys, _WORDS, instead)
@@ -136,6 +147,13 @@ def _changed(one: str, other: str) -> set[str]:
     first, second = decode(one), decode(other)
     unknown = (first.keys() | second.keys()) - _keys()
     return changed | {name for name in unknown if first.get(name) != second.get(name)}
+
+
+def _first_difference(argument: Argument, before: Any, after: Any) -> int | None:
+    """The first step in which two values differ; the first of all where one cannot be read."""
+    if isinstance(before, str) or isinstance(after, str):
+        return 0
+    return cast(StepwiseKind, argument.kind).first_difference(before, after)
 
 
 def _describe(one: str, other: str, changed: set[str], words: str, instead: Mapping[str, str]) -> str:

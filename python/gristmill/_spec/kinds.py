@@ -32,6 +32,13 @@ class Kind(Protocol):
         """
 
 
+class StepwiseKind(Kind, Protocol):
+    """The values of an argument that says something of some steps, and may change for those to come."""
+
+    def first_difference(self, before: Any, after: Any) -> int | None:
+        """The first step for which two checked values say another thing; None if there is none."""
+
+
 @dataclass(frozen=True)
 class Integer:
     """An integer within bounds, or None where that is allowed."""

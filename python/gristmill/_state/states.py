@@ -200,8 +200,9 @@ def incompatibilities(state: State, current: str) -> str:
     if mixtures.is_mixture(saved) != mixtures.is_mixture(current):
         one, other = ("a mixture", "not") if mixtures.is_mixture(saved) else ("no mixture", "one")
         return f"it was {one}, and this dataset is {other}"
+    steps = state["step"] + (state["row"] > 0)
     if not mixtures.is_mixture(saved):
-        return fingerprints.incompatibilities(saved, current, has_quarantined(state))
+        return fingerprints.incompatibilities(saved, current, has_quarantined(state), steps)
     parts = mixtures.parse(saved)
     lanes = [lane_numbers(cursor) for cursor in state["lanes"].values()]
     sums: dict[str, dict[str, int]] = {}
@@ -211,7 +212,7 @@ def incompatibilities(state: State, current: str) -> str:
             sums[name] = {key: total[key] + number for key, number in numbers.items()}
     sums.pop("", None)
     ended = any(mixtures.any_exhausted(parts, cursors) for cursors in lanes)
-    return mixtures.incompatibilities(saved, current, state["step"] + (state["row"] > 0), sums, ended)
+    return mixtures.incompatibilities(saved, current, steps, sums, ended)
 
 
 def is_at_end(state: State) -> bool:

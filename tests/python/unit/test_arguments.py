@@ -90,10 +90,10 @@ def dataset(shards, encoder):
     return dataset
 
 
-def add_argument(monkeypatch, default):
+def add_argument(monkeypatch, default, **more):
     """Adds an argument to the table, as a later release may."""
     added = dataclasses.replace(
-        ARGUMENTS["sequence_length"], name="row_padding", default=default, absent=default, help="Not there yet."
+        ARGUMENTS["sequence_length"], name="row_padding", default=default, absent=default, help="Not there yet.", **more
     )
     monkeypatch.setitem(ARGUMENTS, "row_padding", added)
     make = fingerprints.make
@@ -121,6 +121,37 @@ def test_added_argument_with_another_value_is_named(dataset, monkeypatch):
     iterator = iter(dataset())
     with pytest.raises(gm.StateError, match=r"row_padding was 9 and is the default \(7\)"):
         iterator.set_state(other)
+
+
+class FromStep(kinds.Integer):
+    """The step from which something holds."""
+
+    def first_difference(self, before, after):
+        return None if before == after else min(before, after)
+
+
+@pytest.mark.parametrize("mixed", [False, True])
+@pytest.mark.parametrize(("saved", "steps", "fits"), [(2, 2, True), (2, 3, False), (9, 7, True), (9, 8, False)])
+def test_argument_of_steps_may_change_for_those_to_come(dataset, encoder, monkeypatch, mixed, saved, steps, fits):
+    add_argument(monkeypatch, default=7, kind=FromStep(0, 100), may_change="ahead")
+    made = dataset(batch_size=4, lanes=2, epochs=None)
+    if mixed:
+        source = gm.Source(made.manifest, weight=1, text_field="raw_content")
+        made = gm.PackedDataset(gm.Mixture({"a": source}), tokenizer=encoder, batch_size=4, lanes=2)
+    iterator = iter(made)
+    for _ in range(steps):
+        next(iterator)
+    state = iterator.get_state()
+    state = {**state, "fingerprint": state["fingerprint"] + f" row_padding={saved}"}
+    if fits:
+        iterator.set_state(state)
+        assert iterator.get_state()["step"] == steps
+    else:
+        said = (
+            rf"row_padding was {saved} and is the default \(7\): the first step that differs is {min(saved, 7)}, which"
+        )
+        with pytest.raises(gm.StateError, match=said):
+            iterator.set_state(state)
 
 
 def test_argument_of_a_newer_release_is_named(dataset):
