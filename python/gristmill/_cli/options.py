@@ -82,6 +82,8 @@ TYPES: Mapping[str, Any] = {
 
 # The form of a row list.
 ROW_LIST = "FILES[:column=NAME][:key=KEY]"
+# The form of the values of arguments that text expresses in one of their own.
+_FORMS = {"drop": ROW_LIST}
 # The arguments whose options may be repeated and have another name, and the form of their values.
 _REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER...", "storage_options": "NAME=VALUE"}
 
@@ -178,8 +180,8 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
         callback = _storage_options if name == "storage_options" else _or_none
         form: Any = {"multiple": True, "metavar": _REPEATED[name], "callback": callback}
         return click.option(_flag(name), name, default=None, help=text, **form)
-    if isinstance(argument.kind, kinds.RowListKind):
-        return click.option(_flag(name), name, metavar=ROW_LIST, default=default, help=text)
+    if name in _FORMS:
+        return click.option(_flag(name), name, metavar=_FORMS[name], default=default, help=text)
     if kind is bool:
         return click.option(_flag(name), name, is_flag=True, default=default, help=text)
     return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)

@@ -194,7 +194,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
             sources.append(source)
             files.append(values["quarantine_file"])
     _check_images(sources)
-    order = Order(lanes=min(lanes), seed=values["seed"])
+    order = Order(**{**{name: values[name] for name in arguments_of(Order)}, "lanes": min(lanes)})
     fixed: dict[str, Any] = {
         "quarantine_file": next(filter(None, files), None),
         "provenance": provenance,
