@@ -30,6 +30,8 @@ pub struct Pipeline {
     taken: Delivered,
     quarantined: DeliveredLog,
     undelivered: Undelivered,
+    /// The position before the steps that are being skipped, and how many records were quarantined before it.
+    skipping: Option<(Delivered, u64)>,
     /// The files of the latest workers, one for each source; kept after they end, because a state may still be saved.
     quarantine_files: Vec<Option<Arc<QuarantineFile>>>,
     pool: Arc<Pool>,
@@ -50,6 +52,8 @@ pub struct Delivered {
     pub row: usize,
     /// One for each of this host's lanes and, within a lane, for each source.
     pub cursors: Vec<Cursor>,
+    /// Tokens of skipped steps since the pipeline was made or restored. No state has them.
+    pub skipped_tokens: u64,
 }
 
 /// Statistics of a pipeline.
@@ -60,8 +64,12 @@ pub struct Stats {
     pub rows: u64,
     /// Places in those rows that hold no token.
     pub padding_tokens: u64,
-    /// Whole steps.
+    /// Whole steps, skipped ones included.
     pub batches: u64,
+    /// Steps that were not delivered.
+    pub skipped_steps: u64,
+    /// Tokens in these, since the pipeline was made or restored.
+    pub skipped_tokens: u64,
     /// How long the consumer has waited for batches.
     pub waited: Duration,
     /// Full batches that can be taken without waiting.
@@ -154,7 +162,7 @@ impl Pipeline {
             images.extend(&mut fields);
         }
         let cursors = vec![Cursor::default(); host.lanes.len() * stream.sources.len()];
-        let taken = Delivered { step: 0, row: 0, cursors };
+        let taken = Delivered { step: 0, row: 0, cursors, skipped_tokens: 0 };
         Self {
             pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
             stream,
@@ -163,6 +171,7 @@ impl Pipeline {
             taken,
             quarantined: DeliveredLog::default(),
             undelivered: Undelivered::default(),
+            skipping: None,
             quarantine_files: Vec::new(),
             busy: Arc::default(),
             waited: Duration::ZERO,
@@ -208,9 +217,10 @@ impl Pipeline {
 
     /// The position after batch `number`, and how many records were quarantined up to there.
     pub fn position_after(&self, number: u64) -> (&Delivered, u64) {
-        match self.undelivered.after(number) {
-            Some(next) => (&next.before, next.quarantined),
-            None => (&self.taken, self.quarantined.count()),
+        match (self.undelivered.after(number), &self.skipping) {
+            (Some(next), _) => (&next.before, next.quarantined),
+            (None, Some((before, quarantined))) => (before, *quarantined),
+            (None, None) => (&self.taken, self.quarantined.count()),
         }
     }
 
@@ -252,6 +262,7 @@ impl Pipeline {
         self.stop();
         self.more = true;
         self.taken = delivered;
+        self.skipping = None;
         self.undelivered.clear();
     }
 
@@ -289,7 +300,7 @@ impl Pipeline {
         let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never delivered") };
         let lease = Arc::new(padding.copy()?);
         self.undelivered.add(self.taken.clone(), self.quarantined.count());
-        self.taken.step += 1;
+        self.taken.step = self.stream.delivered_from(self.taken.step) + 1;
         Ok(Some(Batch { lease, row: None }))
     }
 
@@ -303,7 +314,7 @@ impl Pipeline {
     }
 
     /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
-    /// lane that failed in it.
+    /// lane that failed in it. A skipped step is let go, after which the next one is pending.
     fn advance(&mut self, timeout: Duration) -> Result<Delivery> {
         let running = match &mut self.phase {
             Phase::Running(running) => running,
@@ -319,15 +330,18 @@ impl Pipeline {
         }
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.taken.clone();
-        let Delivered { step: number, row, cursors } = &mut self.taken;
+        let Delivered { step: number, row, cursors, skipped_tokens } = &mut self.taken;
         let (lanes, sources) = (self.host.lanes.len(), self.stream.sources.len());
-        let given = if self.host.single_rows && !step.is_end { *row..*row + 1 } else { 0..lanes };
+        let is_skipped = self.stream.delivered_from(*number) > *number && !step.is_end;
+        let is_single = self.host.single_rows && !step.is_end && !is_skipped;
+        let given = if is_single { *row..*row + 1 } else { 0..lanes };
         for report in step.reports[given.clone()].iter().flatten() {
             if let Rows::Failed(error) = &report.rows {
                 return Err(error.clone());
             }
         }
-        self.undelivered.add(before, self.quarantined.count());
+        let tokens_before = if is_skipped { tokens(cursors) } else { 0 };
+        let (before, quarantined) = self.skipping.take().unwrap_or((before, self.quarantined.count()));
         for lane in given.clone() {
             if let Some(report) = step.reports[lane].take() {
                 cursors[lane * sources..][..sources].copy_from_slice(&report.cursors);
@@ -335,12 +349,22 @@ impl Pipeline {
             }
         }
         self.more = step.more;
+        if is_skipped {
+            *skipped_tokens += tokens(cursors).saturating_sub(tokens_before);
+            *number += 1;
+            running.step = None;
+            self.skipping = Some((before, quarantined));
+            return Ok(Delivery::Pending);
+        }
         let lease = Arc::clone(&step.lease);
         if step.is_end {
+            *number = before.step; // also behind skipped ones, as on hosts whose lanes ended earlier
+            self.undelivered.add(before, quarantined);
             self.stop();
             self.phase = Phase::Ended(lease);
             return Ok(Delivery::End);
         }
+        self.undelivered.add(before, quarantined);
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
         if *row == lanes {
@@ -357,7 +381,7 @@ impl Pipeline {
         if !matches!(self.phase, Phase::Idle) || self.host.lanes.is_empty() {
             return Ok(());
         }
-        let Delivered { step, row, cursors } = &self.taken;
+        let Delivered { step, row, cursors, .. } = &self.taken;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let (consumer, writers) = ring(self.pool.schema(), self.host.lanes.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
@@ -410,7 +434,7 @@ impl Pipeline {
 
     /// Statistics of this host's lanes, up to a place.
     pub fn stats(&self, place: &Delivered) -> Stats {
-        let Delivered { step, row, .. } = place;
+        let Delivered { step, row, skipped_tokens, .. } = place;
         let spec = self.stream.rows;
         let mut totals = Totals::default();
         for source in 0..self.stream.sources.len() {
@@ -425,6 +449,8 @@ impl Pipeline {
             rows,
             padding_tokens: places.saturating_sub(totals.tokens),
             batches: *step,
+            skipped_steps: self.stream.skipped_before(*step),
+            skipped_tokens: *skipped_tokens,
             waited: self.waited,
             ready: self.ready(),
             busy: self.busy.durations(),
@@ -500,10 +526,17 @@ impl Pipeline {
     /// Full batches that can be taken without waiting.
     pub fn ready(&self) -> usize {
         match &self.phase {
+            // A batch behind skipped ones may have to be waited for.
+            Phase::Running(_) if self.stream.delivered_from(self.taken.step) > self.taken.step => 0,
             Phase::Running(running) => running.consumer.ready(),
             Phase::Idle | Phase::Ended(_) | Phase::Failed(_) => 0,
         }
     }
+}
+
+/// The tokens that cursors count.
+fn tokens(cursors: &[Cursor]) -> u64 {
+    cursors.iter().fold(0, |sum, cursor| sum.saturating_add(cursor.totals.tokens))
 }
 
 /// The file of each source; it is the same one, where each source lists its records as a stream of its own.

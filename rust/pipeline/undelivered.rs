@@ -68,7 +68,7 @@ mod tests {
     use super::*;
 
     fn at(step: u64) -> Delivered {
-        Delivered { step, row: 0, cursors: Vec::new() }
+        Delivered { step, row: 0, cursors: Vec::new(), skipped_tokens: 0 }
     }
 
     fn step_after(undelivered: &Undelivered, number: u64) -> Option<u64> {

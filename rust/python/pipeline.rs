@@ -205,7 +205,7 @@ impl Pipeline {
     fn state<'py>(&self, py: Python<'py>, number: Option<u64>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
         let number = number.unwrap_or_else(|| self.delivered());
         let (step, row, texts) = self.with(py, |pipeline| {
-            let Delivered { step, row, cursors } = pipeline.position_after(number).0;
+            let Delivered { step, row, cursors, .. } = pipeline.position_after(number).0;
             let sources = &pipeline.stream().sources;
             let text = |cursors: &[Cursor]| {
                 state::write_lane(sources.iter().map(|source| &*source.name).zip(cursors))
@@ -236,13 +236,24 @@ impl Pipeline {
                 let number = pipeline.lanes().get(index).copied().unwrap_or(index);
                 cursors.extend(pipeline.stream().order(number, lane)?);
             }
-            pipeline.restore(Delivered { step, row, cursors })
+            pipeline.restore(Delivered { step, row, cursors, skipped_tokens: 0 })
         })??)
     }
 
     fn stats<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyDict>> {
-        let Stats { totals, rows, padding_tokens, batches, waited, ready, busy, verified, sources } =
-            self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
+        let Stats {
+            totals,
+            rows,
+            padding_tokens,
+            batches,
+            skipped_steps,
+            skipped_tokens,
+            waited,
+            ready,
+            busy,
+            verified,
+            sources,
+        } = self.with(py, |pipeline| pipeline.stats(pipeline.position_after(self.delivered()).0))?;
         let has_images = self.with(py, |pipeline| pipeline.stream().image_rows().is_some())?;
         let stats = PyDict::new(py);
         stats.set_item("records", totals.records)?;
@@ -252,6 +263,8 @@ impl Pipeline {
         stats.set_item("text_bytes", totals.text_bytes)?;
         stats.set_item("rows", rows)?;
         stats.set_item("batches", batches)?;
+        stats.set_item("skipped_steps", skipped_steps)?;
+        stats.set_item("skipped_tokens", skipped_tokens)?;
         stats.set_item("padding_tokens", padding_tokens)?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("only_stops", totals.only_stops)?;

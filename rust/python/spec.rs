@@ -103,10 +103,11 @@ struct Rows {
     boundary_targets: bool,
 }
 
-#[derive(FromPyObject, Clone, Copy)]
+#[derive(FromPyObject)]
 struct Order {
     lanes: usize,
     seed: Option<u64>,
+    skip: Option<Vec<(u64, u64)>>,
 }
 
 /// Arguments that may differ between hosts and runs of one stream.
@@ -147,7 +148,7 @@ impl Spec {
         for (number, source) in (0..).zip(sources) {
             let log_name =
                 if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
-            let own = source.spec(spec, order, delivers_untrained)?;
+            let own = source.spec(spec, &order, delivers_untrained)?;
             let pieces = own.shards.len() as u32;
             found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
             first_piece += pieces;
@@ -155,7 +156,12 @@ impl Spec {
         found.sort_by(|one, other| one.name.cmp(&other.name));
         let step_rows = rows.batch_size.unwrap_or(order.lanes) as u64;
         let mixing = mixing.map(|plan| plan.mixing(step_rows, order.seed, rows.sequence_length as u64));
-        Ok(StreamSpec { sources: found, rows: spec, mixing: mixing.transpose()? })
+        Ok(StreamSpec {
+            sources: found,
+            rows: spec,
+            mixing: mixing.transpose()?,
+            skip: order.skip.unwrap_or_default(),
+        })
     }
 }
 
@@ -197,7 +203,7 @@ impl MixingPlan {
 
 impl Source {
     /// The source, as if there were no other one.
-    fn spec(self, rows: RowSpec, order: Order, delivers_untrained: bool) -> Result<SourceSpec, Error> {
+    fn spec(self, rows: RowSpec, order: &Order, delivers_untrained: bool) -> Result<SourceSpec, Error> {
         let make_on_error = choices::find("on_error", &self.on_error, &ON_ERRORS)?;
         let e_tags = self.e_tags.into_iter().chain(std::iter::repeat(None));
         let shards =

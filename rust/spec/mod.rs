@@ -114,6 +114,8 @@ pub struct StreamSpec {
     pub rows: RowSpec,
     /// How the sources are mixed; none if it is no mixture.
     pub mixing: Option<Mixing>,
+    /// Steps that are made and not delivered: from each first one up to an end, in order and apart.
+    pub skip: Vec<(u64, u64)>,
 }
 
 /// Shards that are read in one way.
@@ -181,7 +183,19 @@ impl From<SourceSpec> for StreamSpec {
 
 impl From<Arc<SourceSpec>> for StreamSpec {
     fn from(source: Arc<SourceSpec>) -> Self {
-        Self { rows: source.rows, sources: vec![source], mixing: None }
+        Self { rows: source.rows, sources: vec![source], mixing: None, skip: Vec::new() }
+    }
+}
+
+impl StreamSpec {
+    /// The first step from `step` on that is delivered.
+    pub fn delivered_from(&self, step: u64) -> u64 {
+        self.skip.iter().find(|(first, end)| (*first..*end).contains(&step)).map_or(step, |(_, end)| *end)
+    }
+
+    /// How many steps before `step` are not delivered.
+    pub fn skipped_before(&self, step: u64) -> u64 {
+        self.skip.iter().map(|&(first, end)| end.min(step).saturating_sub(first)).sum()
     }
 }
 

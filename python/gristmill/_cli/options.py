@@ -66,7 +66,14 @@ def _click_type(kind: Kind) -> Any:
             return bool
         case kinds.Choice():
             return click.Choice(kind.words)
-        case kinds.Text() | kinds.Filter() | kinds.SidecarsKind() | kinds.RowListKind() | kinds.StorageOptionsKind():
+        case (
+            kinds.Text()
+            | kinds.Filter()
+            | kinds.SidecarsKind()
+            | kinds.RowListKind()
+            | kinds.StorageOptionsKind()
+            | kinds.StepRanges()
+        ):
             return str
         case kinds.FilePath():
             return PathType(dir_okay=False)
@@ -83,7 +90,7 @@ TYPES: Mapping[str, Any] = {
 # The form of a row list.
 ROW_LIST = "FILES[:column=NAME][:key=KEY]"
 # The form of the values of arguments that text expresses in one of their own.
-_FORMS = {"drop": ROW_LIST}
+_FORMS = {"drop": ROW_LIST, "skip": "FIRST:END[,FIRST:END]..."}
 # The arguments whose options may be repeated and have another name, and the form of their values.
 _REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER...", "storage_options": "NAME=VALUE"}
 

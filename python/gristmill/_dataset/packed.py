@@ -1,7 +1,7 @@
 """`PackedDataset`: shards of text as a Grain dataset of packed rows."""
 
 import copy
-from collections.abc import Callable, Iterable, Mapping
+from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
 import grain
@@ -137,6 +137,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `batch_size` is odd. It is part of the stream, and the largest number of hosts. Each lane is read and packed by
         one thread at a time.
       seed: None: no shuffling. Else the shards are permuted in each epoch, and documents within windows.
+      skip: steps that are made and not delivered, such as `[(12_000, 12_200)]`: from 12,000 to 12,199, counted from 0.
+        The other steps are the same, and keep their numbers. Ranges to come may be added or left out when a state is
+        restored.
       shuffle_window: documents that are permuted together.
       epochs: number of passes over the shards. None: endless.
       on_error: `"raise"`: stop at a bad record. `"quarantine"`: list it and continue.
@@ -208,6 +211,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         boundary_targets: bool = False,
         lanes: int | None = None,
         seed: int | None = None,
+        skip: "Sequence[tuple[int, int]] | None" = None,
         shuffle_window: int = 1024,
         epochs: int | None = 1,
         on_error: Literal["raise", "quarantine"] = "raise",
@@ -327,6 +331,11 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     def ends(self) -> bool:
         """Whether some lane may end: of a mixture by its last stage and `on_exhausted`."""
         return self._spec.ends
+
+    @property
+    def skip(self) -> list[tuple[int, int]]:
+        """The ranges of steps that are not delivered, in order: each a first step and an end, which is not in it."""
+        return list(self._spec.order.skip or ())
 
     @property
     def own_lanes(self) -> list[int]:

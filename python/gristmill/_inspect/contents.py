@@ -18,6 +18,8 @@ from gristmill._shards import listing, stores
 from gristmill._shards.address import Address
 from gristmill._shards.manifest import manifest_at
 from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.fingerprints import values_of
+from gristmill._spec.kinds import Steps
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
 from gristmill._state.prompt_states import PromptState
@@ -420,16 +422,32 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
         "step": state["step"],
         "row": state["row"],
         "stream": mixtures.describe(fingerprint),
+        **_skipped(state),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
     }
 
 
+def _skipped(state: states.State) -> dict[str, Any]:
+    """The ranges of steps that the stream of a state skips, before and after it; empty if there are none."""
+    skip = values_of(state["fingerprint"])["skip"]
+    if not isinstance(skip, Steps):
+        return {}
+    step = state["step"] + (state["row"] > 0)
+    return {"skip": {"past": skip.within(0, step), "future": skip.within(step, skip[-1][1])}}
+
+
 def _describe_state(found: dict[str, Any]) -> str:
     row = f" and {counted(found['row'], 'row')} of the next" if found["row"] else ""
     position = f"after step {found['step']:,}{row}"
-    summary = format_fields([("state", f"{found['path']} (version {found['version']})"), ("position", position)])
+    summary = format_fields(
+        [
+            ("state", f"{found['path']} (version {found['version']})"),
+            ("position", position),
+            *((f"skipped, {when}", str(steps) or "none") for when, steps in found.get("skip", {}).items()),
+        ]
+    )
     totals = format_fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())
     stream = format_fields((f"  {name}", value) for name, value in found["stream"].items())
     names = ["epoch", "shard", "record", "byte", "delivered", "offset", "documents", "tokens"]

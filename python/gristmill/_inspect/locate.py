@@ -6,6 +6,7 @@ all arguments of its dataset except the shards and the tokenizer, of which it ho
 
 import json
 from collections.abc import Mapping
+from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
@@ -121,6 +122,11 @@ def _most_lanes(shards: Address, encoder: Encoder, arguments: dict[str, Any]) ->
 def run_of(dataset: PackedDataset, state: states.State | None = None) -> Run:
     """A run of a dataset, from a state of it; None: from its start."""
     whole = _with_provenance(dataset)
+    spec = spec_of(whole)
+    if spec.order.skip:  # steps to come are looked at, too
+        steps = state["step"] + (state["row"] > 0) if state else 0
+        skip = spec.order.skip.within(0, steps) or None
+        whole = with_spec(whole, replace(spec, order=replace(spec.order, skip=skip)))
     return Run(whole, iter(whole).get_state() if state is None else state)
 
 

@@ -45,6 +45,8 @@ from gristmill._spec.kinds import (
     SampleKind,
     SidecarsKind,
     SpecialToken,
+    StepRanges,
+    Steps,
     StorageOptionsKind,
     Text,
 )
@@ -317,6 +319,14 @@ class Order:
         "Seed that shuffles shards and documents.",
         none="no shuffling",
         see="shuffling.md",
+    )
+    skip: Steps | None = _argument(
+        StepRanges(),
+        None,
+        "Ranges of steps that are not delivered, each a first step and an end.",
+        none="none",
+        may_change="ahead",
+        see="resume.md#skipping-steps",
     )
 
 

@@ -11,6 +11,8 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecars
 from gristmill._tokenizer import special_tokens
 from gristmill._util import checks
+from gristmill._util.text import shortened
+from gristmill.errors import ArgumentError
 
 
 class Kind(Protocol):
@@ -177,6 +179,57 @@ class SampleKind:
     def parse(self, text: str) -> str | None:
         """See `Kind`. A fingerprint describes a sample, and does not hold its template."""
         return None if text == "None" else text
+
+
+class Steps(tuple[tuple[int, int], ...]):
+    """Ranges of steps, in order and apart: each a first step and an end, which is not in it."""
+
+    def __str__(self) -> str:
+        return ",".join(f"{first}:{end}" for first, end in self)
+
+    def within(self, start: int, end: int) -> "Steps":
+        """The parts of the ranges from one step up to another."""
+        parts = ((max(first, start), min(last, end)) for first, last in self)
+        return Steps((first, last) for first, last in parts if first < last)
+
+
+@dataclass(frozen=True)
+class StepRanges:
+    """Ranges of steps as pairs, or text such as `12000:12200,13000:13010`; None, too, stands for no step."""
+
+    most: int = 2**62
+
+    def check(self, name: str, value: Any) -> Steps | None:
+        """See `Kind`."""
+        expected = "pairs of a first step and an end behind it, such as (12_000, 12_200)"
+        if isinstance(value, str):
+            texts = [pair.split(":") for pair in value.split(",")]
+            if not all(step.isdecimal() for pair in texts for step in pair):
+                raise ArgumentError(f"{name}={shortened(value)}: expected text such as 12000:12200,13000:13010")
+            value = [list(map(int, pair)) for pair in texts]
+        given = checks.items(name, () if value is None else value, f"a list of {expected}")
+        pairs = [checks.items(name, pair, expected) for pair in given]
+        found: list[tuple[int, int]] = []
+        for pair in sorted([checks.integer(name, step, 0, self.most) for step in pair] for pair in pairs):
+            if len(pair) != 2 or pair[0] >= pair[1]:
+                raise ArgumentError(f"{name}={shortened(pair)}: expected {expected}")
+            if found and pair[0] <= found[-1][1]:
+                found[-1] = (found[-1][0], max(found[-1][1], pair[1]))
+            else:
+                found.append((pair[0], pair[1]))
+        return Steps(found) or None
+
+    def parse(self, text: str) -> Steps | None:
+        """See `Kind`."""
+        return None if text == "None" else self.check("", text)
+
+    def first_difference(self, before: Steps | None, after: Steps | None) -> int | None:
+        """See `StepwiseKind`."""
+        borders = {step for ranges in (before, after) for pair in ranges or () for step in pair}
+        sides = [before or Steps(), after or Steps()]
+        return next(
+            (step for step in sorted(borders) if len({bool(one.within(step, step + 1)) for one in sides}) > 1), None
+        )
 
 
 @dataclass(frozen=True)

@@ -56,7 +56,7 @@ class StreamDataset(AsyncDataset):
       window: rows that are kept in memory: at least two blocks of the mixture (`mixture_block_size`).
 
     Raises:
-      ArgumentError: the dataset ends, has no `batch_size`, is that of one of several hosts, or has images.
+      ArgumentError: the dataset ends, skips steps, has no `batch_size`, is that of one of several hosts, or has images.
       StateError: the states of the folder are those of another stream.
     """
 
@@ -74,6 +74,8 @@ class StreamDataset(AsyncDataset):
                 "a StreamDataset needs a dataset with batch_size=, epochs=None and all rows of a step; for passes that "
                 "end, such as validation, build a cache"
             )
+        if dataset.skip:
+            raise ArgumentError(f"skip={dataset.skip}: a StreamDataset has a row for each index; leave it out")
         if others := dataset.shapes.keys() - _OF_TEXT:
             raise ArgumentError(f"Levanter's examples of text have no place for {', '.join(sorted(others))}")
         self.dataset = dataset
