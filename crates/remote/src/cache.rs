@@ -15,7 +15,7 @@ use std::sync::atomic::{AtomicBool, AtomicU64, Ordering};
 use std::sync::{Arc, Mutex};
 use std::time::{Duration, SystemTime};
 
-use crate::client::{Counters, lock};
+use crate::counters::{Counters, lock};
 
 /// The names of files that are whole, and of those that are written.
 const WHOLE: &str = ".shard";

@@ -11,8 +11,8 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
-use crate::client::{Shared, is_weak};
 use crate::service::Refusal;
+use crate::shared::{Shared, is_weak};
 use crate::weather::{Attempt, Failure, Kind, Next, Weather};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.

@@ -6,17 +6,21 @@
 
 mod cache;
 mod client;
+mod counters;
 mod fetch;
 mod hub;
 mod listing;
 mod location;
 mod object;
+mod requested;
 mod service;
+mod shared;
 mod weather;
 mod whole;
 
 pub use cache::CacheOptions;
-pub use client::{Client, Counters, Listed, Listing, Options, Stop};
+pub use client::{Client, Listed, Listing, Options, Stop};
+pub use counters::Counters;
 pub use hub::Hub;
 pub use location::Location;
 pub use object::Object;

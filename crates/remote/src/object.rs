@@ -8,15 +8,18 @@
 use std::collections::VecDeque;
 use std::io;
 use std::ops::Range;
-use std::sync::atomic::{AtomicBool, AtomicUsize, Ordering};
-use std::sync::{Arc, Condvar, Mutex, PoisonError};
+use std::sync::atomic::{AtomicBool, Ordering};
+use std::sync::{Arc, PoisonError};
 use std::time::{Duration, Instant};
 
 use bytes::Bytes;
 
 use crate::cache::Tee;
-use crate::client::{Announced, Client, lock};
+use crate::client::Client;
+use crate::counters::lock;
 use crate::fetch::{Wanted, fetch};
+use crate::requested::{Requested, Slot};
+use crate::shared::Announced;
 use crate::weather::Failure;
 
 /// Sizes of the ranges of a stream; the last one from then on.
@@ -51,24 +54,6 @@ struct Stream {
     next: u64,
     /// Number of ranges so far.
     count: usize,
-}
-
-/// A range that was requested.
-pub(crate) struct Requested {
-    range: Range<u64>,
-    slot: Arc<Slot>,
-    /// Counts it while it is ahead.
-    ahead: Arc<AtomicUsize>,
-    _tee: Option<Arc<Tee>>,
-}
-
-/// Where the bytes of a range arrive.
-#[derive(Default)]
-struct Slot {
-    result: Mutex<Option<Result<Bytes, Failure>>>,
-    arrived: Condvar,
-    /// Nobody waits for it any more.
-    unwanted: AtomicBool,
 }
 
 impl Object {
@@ -231,12 +216,5 @@ impl Stream {
     /// Whether a byte is in its ranges, or the next one.
     fn covers(&self, offset: u64) -> bool {
         self.ranges.front().is_some_and(|first| first.range.start <= offset) && offset <= self.next
-    }
-}
-
-impl Drop for Requested {
-    fn drop(&mut self) {
-        self.slot.unwanted.store(true, Ordering::Relaxed);
-        self.ahead.fetch_sub((self.range.end - self.range.start) as usize, Ordering::Relaxed);
     }
 }

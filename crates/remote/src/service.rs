@@ -10,7 +10,7 @@ use object_store::client::{
 };
 use object_store::{ClientOptions, HeaderMap, HeaderValue};
 
-use crate::client::lock;
+use crate::counters::lock;
 use crate::listing;
 
 /// An answer that trying again does not change.
