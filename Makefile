@@ -130,13 +130,15 @@ NEWER_PYTHON ?= python3.12
 TEST_PACKAGES = "grain>=0.2.18" orbax-checkpoint tokenizers pyarrow pillow jinja2 absl-py hypothesis pytest pytest-timeout
 
 .PHONY: test-maxtext
-test-maxtext: $(VENV)/.ready-test ## MaxText over gristmill beside its own pipeline; needs NEWER_PYTHON= (python3.12) and 1 GB of target
+test-maxtext: $(VENV)/.ready-test ## MaxText over gristmill, beside its own pipeline and in its trainers; needs NEWER_PYTHON= (python3.12) and 2 GB of target
 	$(call say,MaxText over gristmill beside its own pipeline)
 	@test -e target/maxtext/bin/python || $(NEWER_PYTHON) -m venv target/maxtext
 	target/maxtext/bin/python -m pip install $(TEST_PACKAGES) "jax>=0.11,<0.12" ml-collections flax transformers sentencepiece \
-		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex jaxtyping
-	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5"
-	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py
+		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex jaxtyping \
+		"google-tunix==0.1.7" tokamax
+	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5" aqtp
+	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py \
+		tests/python/integrations/test_maxtext_trainers.py
 
 # Levanter needs Python 3.12 or newer, and names a development version of each of its parts.
 .PHONY: test-levanter
