@@ -10,7 +10,7 @@
 //! read the text of a row that is left out.
 //!
 //! `sniff` recognises codec and format. Each format has a folder; a new one is a variant of [`Format`] and an arm
-//! wherever that is matched. docs/errors.md defines which files and records are accepted.
+//! wherever that is matched. docs/formats.md defines which files and records are accepted.
 
 mod arrow;
 mod columns;

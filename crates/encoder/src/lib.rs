@@ -5,7 +5,7 @@
 //!
 //! There are two engines. The fast one is gristmill's own and takes the tokenizers whose structure it recognises
 //! (`plan.rs`): byte-level and SentencePiece-style BPE, `WordPiece` and Unigram. The other is the `tokenizers` crate itself, for
-//! everything else. `fast.rs` shows the path of a text through the fast engine; docs/encoder.md explains what makes it
+//! everything else. `fast.rs` shows the path of a text through the fast engine; docs/exact-ids.md explains what makes it
 //! fast.
 
 mod added_tokens;

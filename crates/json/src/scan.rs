@@ -1,6 +1,6 @@
 //! Validates one line of JSON and extracts the string under one key of its object.
 //!
-//! A scanner of our own, because no library implements the rule (docs/errors.md): the last of several equal keys
+//! A scanner of our own, because no library implements the rule (docs/formats.md): the last of several equal keys
 //! counts, whatever the others hold, and values that are not wanted may hold lone surrogates. It also reports where a
 //! line is wrong and what was expected there.
 

@@ -84,7 +84,7 @@ def test_named_make_targets_and_scripts_exist():
     called = set(re.findall(r"(?:^\$ |^ {4}|`)make ([\w-]+)", text, re.MULTILINE))
     assert called - targets == set()
     assert called >= {"demo", "test", "bench", "docs", "wheel", "fuzz"}
-    scripts = set(re.findall(r"python ((?:\w+/)+[\w.]+)", text))
+    scripts = set(re.findall(r"(?<!^-)python ((?:\w+/)+[\w.]+)", text, re.MULTILINE))  # without those that diffs remove
     assert [script for script in scripts if not (ROOT / script).exists()] == []
     assert scripts >= {"benches/scaling.py", "benches/encoders"}
 
@@ -127,6 +127,15 @@ def test_landing_page_lists_the_site_in_its_order():
     found = re.findall(r"^(?:## (.*)|- \[(.*?)\]\((.*?)\).*)$", text, re.MULTILINE)
     assert [(heading or name, page) for heading, name, page in found] == expected
     assert len(expected) > 40
+
+
+def test_first_paragraph_of_every_page_says_who_needs_it():
+    pages = {page for page in (ROOT / "docs").glob("*.md") if page.name not in ("index.md", "changelog.md")}
+    assert len(pages) > 30
+    for page in pages:
+        title, paragraph, *_ = page.read_text().split("\n\n")
+        assert title.startswith("# ")
+        assert paragraph.startswith(("You need this page if ", "You need this page to ")), page.name
 
 
 def test_one_sentence_says_everywhere_what_gristmill_is():

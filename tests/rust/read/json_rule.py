@@ -81,7 +81,7 @@ EDITS = b'{}[]",:\\/ntu0123456789eE.-+ \t\r\x00\x1f\x7f\x80\xc3\xed\xf0\xff'
 
 
 def text_of(line: bytes) -> str | None:
-    """The text of a sound line, by the rule of docs/errors.md."""
+    """The text of a sound line, by the rule of docs/formats.md."""
 
     def refuse(constant: str) -> None:
         raise ValueError(constant)

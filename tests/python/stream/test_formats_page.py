@@ -1,4 +1,4 @@
-"""The tables of docs/errors.md: each row has an example here, which is tried on a shard."""
+"""The tables of docs/formats.md: each row has an example here, which is tried on a shard."""
 
 import base64
 import bz2
@@ -19,7 +19,7 @@ import gristmill as gm
 from gristmill._inspect import contents
 from helpers import ROOT, tar_of
 
-DOCUMENT = ROOT / "docs" / "errors.md"
+DOCUMENT = ROOT / "docs" / "formats.md"
 MARK = b"\xef\xbb\xbf"
 
 # For the start of each row of "Lines" some examples: a line, with its text, or a pattern of the error, or None for a
