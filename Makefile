@@ -42,6 +42,9 @@ demo: $(VENV)/.ready-demo ## Build, then run the main job on real text and show 
 	$(call say,Real text to packed rows: demo-data)
 	@$(BIN)/gristmill demo --folder demo-data
 
+.PHONY: dev
+dev: $(VENV)/.dev ## Build without optimisation, with what the tests of the core need: CONTRIBUTING.md
+
 .PHONY: test
 test: ## Everything that must pass: formatting, lints, types, Rust and Python tests
 	@# The extension is one unit of code generation, so that one core builds it, and the other builds the Rust tests.
@@ -348,6 +351,15 @@ $(BIN)/maturin: pyproject.toml
 $(VENV)/.built: $(BIN)/maturin $(CORE)
 	$(call say,The package in release mode; the first build takes some minutes)
 	$(MATURIN) develop --release --locked
+	@rm -f $(VENV)/.dev
+	@touch $@
+
+# The same in the profile of Rust tests, which share its crates: minutes sooner, and many times slower at work.
+$(VENV)/.dev: $(BIN)/maturin $(CORE)
+	$(call say,The package without optimisation)
+	$(MATURIN) develop --locked
+	$(BIN)/python -m pip install "gristmill[dev]"
+	@rm -f $(VENV)/.built
 	@touch $@
 
 # The tools that a wheel is built and checked with; the package need not be there.

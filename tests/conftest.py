@@ -15,6 +15,11 @@ from absl import flags
 import gristmill as gm
 from gristmill._cli import main
 from helpers import write_shard
+from optional_packages import (  # noqa: F401  # pytest finds its hooks here
+    pytest_make_collect_report,
+    pytest_runtest_call,
+    pytest_runtest_setup,
+)
 
 
 def pytest_configure() -> None:
