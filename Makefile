@@ -35,7 +35,9 @@ say = @printf '\n\033[1m== %s\033[0m\n' "$(1)"
 help: ## List these commands
 	@echo "gristmill turns raw training data into the batches that language models are trained on"
 	@echo
-	@awk -F ':.*## ' '/^[a-z0-9-]+:.*## / { printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@awk -F ':.*## ' '/^[a-z0-9%-]+:.*## / { sub("%", "NAME", $$1); printf "  make %-15s %s\n", $$1, $$2 }' $(firstword $(MAKEFILE_LIST))
+	@echo
+	@echo "Rarely needed, see CONTRIBUTING.md:" $$(sed -n 's/^\([a-z0-9-]*\):.*#- .*/\1/p' $(firstword $(MAKEFILE_LIST)))
 
 .PHONY: demo
 demo: $(VENV)/.ready-demo ## Build, then run the main job on real text and show a packed row
@@ -80,7 +82,7 @@ test-rust: ## Tests of the Rust crates, which need no Python
 test-arm: TESTS ?= --workspace --lib
 test-arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_LINKER = aarch64-linux-gnu-gcc
 test-arm: export CARGO_TARGET_AARCH64_UNKNOWN_LINUX_GNU_RUNNER = qemu-aarch64 -L /usr/aarch64-linux-gnu
-test-arm: ## Rust tests, TESTS= (--workspace --lib), on an emulated aarch64; says which packages of Debian it needs
+test-arm: #- Rust tests, TESTS= (--workspace --lib), on an emulated aarch64; says which packages of Debian it needs
 	$(call say,Rust tests on an emulated aarch64)
 	@{ command -v aarch64-linux-gnu-g++ && command -v qemu-aarch64; } >/dev/null || { echo "no cross compiler or no emulator: \
 		apt-get install g++-aarch64-linux-gnu libc6-dev-arm64-cross qemu-user, \
@@ -96,102 +98,19 @@ test-python: $(VENV)/.ready-test ## Tests of the Python package
 test-fast: $(VENV)/.ready-test ## The quick ones among the Python tests, while working
 	$(BIN)/python -m pytest -q -m "not slow"
 
-# torch's wheels take 5 GB, so they have a folder of their own; all else comes from .venv.
-.PHONY: test-verl
-test-verl: $(VENV)/.ready-test ## The tests of the veRL adapter with torch and torchdata, which take 5 GB of target
-	$(call say,The veRL adapter with torch)
-	@test -e target/verl/bin/python || $(PYTHON) -m venv target/verl
-	target/verl/bin/python -m pip install "torch>=2.8" "torchdata>=0.11" "omegaconf>=2.3"
-	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		target/verl/bin/python -m pytest tests/python/integrations
-
-# veRL pins versions, and names more than its data sets import, so that is named here. VERL=0.6.1 is the other one that
-# the adapter is compared with.
-VERL ?= 0.9.1
-VERL_NEEDS = $(if $(filter 0.6.%,$(VERL)),"numpy<2" transformers==4.57.1 datasets==4.4.1 "pyarrow<22",transformers==5.10.4 datasets pyarrow)
-.PHONY: test-verl-itself
-test-verl-itself: ## The veRL adapter beside veRL's own classes, of version VERL; the environment takes 6 GB of target
-	$(call say,The veRL adapter beside veRL $(VERL))
-	@test -e target/verl-$(VERL)/bin/python || $(PYTHON) -m venv target/verl-$(VERL)
-	target/verl-$(VERL)/bin/python -m pip install torch torchvision torchdata $(VERL_NEEDS) tensordict hydra-core \
-		codetiming pandas ray pylatexenc dill peft accelerate pytest pytest-timeout click grain tqdm cachetools
-	target/verl-$(VERL)/bin/python -m pip install --no-deps verl==$(VERL)
-	PYTHONPATH="$(abspath python)" target/verl-$(VERL)/bin/python -m pytest tests/python/integrations/test_verl_itself.py \
-		tests/python/integrations/test_verl_as_configured.py
-
-# torch's wheels take 5 GB. PyPI's torchtitan does not name torch as what it needs.
-.PHONY: test-torchtitan
-test-torchtitan: $(VENV)/.ready-test ## The tests of the torchtitan dataloader with both, which take 5.5 GB of target
-	$(call say,The torchtitan dataloader with torchtitan)
-	@test -e target/torchtitan/bin/python || $(PYTHON) -m venv target/torchtitan
-	target/torchtitan/bin/python -m pip install "torch>=2.9" "torchtitan>=0.3"
-	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		target/torchtitan/bin/python -m pytest tests/python/integrations/test_torchtitan.py
-
-# MaxText needs Python 3.12 or newer. It names everything that its trainers need; its input pipeline needs this.
-NEWER_PYTHON ?= python3.12
-TEST_PACKAGES = "grain>=0.2.18" orbax-checkpoint tokenizers pyarrow pillow jinja2 absl-py hypothesis pytest pytest-timeout
-
-.PHONY: test-maxtext
-test-maxtext: $(VENV)/.ready-test ## MaxText over gristmill, beside its own pipeline and in its trainers; needs NEWER_PYTHON= (python3.12) and 2 GB of target
-	$(call say,MaxText over gristmill beside its own pipeline)
-	@test -e target/maxtext/bin/python || $(NEWER_PYTHON) -m venv target/maxtext
-	target/maxtext/bin/python -m pip install $(TEST_PACKAGES) "jax>=0.11,<0.12" ml-collections flax transformers sentencepiece \
-		tiktoken google-cloud-storage omegaconf pathwaysutils drjax portpicker tensorboardX chex jaxtyping \
-		"google-tunix==0.1.7" tokamax
-	target/maxtext/bin/python -m pip install --no-deps "maxtext==0.2.5" aqtp
-	PYTHONPATH="$(abspath python)" target/maxtext/bin/python -m pytest tests/python/integrations/test_maxtext_text.py \
-		tests/python/integrations/test_maxtext_trainers.py
-
-# Levanter needs Python 3.12 or newer, and names a development version of each of its parts.
-.PHONY: test-levanter
-test-levanter: $(VENV)/.ready-test ## Levanter's caches and loader over gristmill; needs NEWER_PYTHON= (python3.12) and 2 GB of target
-	$(call say,Levanter over gristmill)
-	@test -e target/levanter/bin/python || $(NEWER_PYTHON) -m venv target/levanter
-	target/levanter/bin/python -m pip install $(TEST_PACKAGES) "marin-levanter==0.2.227.dev40316220070"
-	PYTHONPATH="$(abspath python)" target/levanter/bin/python -m pytest tests/python/integrations/test_levanter.py
-
-.PHONY: test-ray
-test-ray: $(VENV)/.ready-test ## Packing on a Ray cluster of three nodes on loopback, which takes 0.3 GB of target
-	$(call say,Packing on a Ray cluster)
-	@test -e target/ray/bin/python || $(PYTHON) -m venv target/ray
-	target/ray/bin/python -m pip install "ray>=2.50"
-	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		target/ray/bin/python -m pytest tests/python/integrations/test_ray.py
-
-# Spark needs a Java, such as apt's default-jre-headless; its tests are left out without one.
-.PHONY: test-engines
-test-engines: $(VENV)/.ready-test ## The recipes of Dask, Beam and Spark for packing, which take 1 GB of target
-	$(call say,Packing with Dask and Beam and Spark)
-	@test -e target/engines/bin/python || $(PYTHON) -m venv target/engines
-	target/engines/bin/python -m pip install "distributed>=2025" "apache-beam>=2.65" "pyspark>=4"
-	PYTHONPATH="$(abspath python):$$($(BIN)/python -c 'import sysconfig; print(sysconfig.get_path("purelib"))')" \
-		target/engines/bin/python -m pytest tests/python/integrations/test_engines.py
+# tests/environments.toml lists them.
+test-%: $(VENV)/.ready-test ## The tests beside another program, such as maxtext, in an environment in target; make test-list lists them
+	$(call say,$*)
+	$(BIN)/python tests/support/environments.py $*
 
 # The wheel holds for all versions of Python, so it is built once. The environments take 1 GB each.
 .PHONY: test-matrix
-test-matrix: wheel ## The quick Python tests with Python 3.11 to 3.14 and JAX 0.10 to 0.12, as far as they are here
+test-matrix: wheel #- The quick Python tests with Python 3.11 to 3.14 and JAX 0.10 to 0.12, as far as they are here
 	$(call say,Versions of Python and JAX and Grain)
 	$(BIN)/python tests/version_matrix.py dist/*.whl $(MATRIX)
 
-# Neither the test extra nor the package needs these.
-.PHONY: test-images
-test-images: $(VENV)/.ready-test ## Pixels of image models beside those of transformers and of Pillow 12
-	$(call say,Image models beside transformers and Pillow 12)
-	$(BIN)/python -m pip install --target target/transformers "transformers==5.24.0"
-	$(BIN)/python -m pip install --target target/pillow12 --no-deps "pillow>=12,<13"
-	PYTHONPATH="$(abspath target/transformers)" $(BIN)/python -m pytest tests/python/images/test_transformers.py
-	PYTHONPATH="$(abspath target/pillow12)" $(BIN)/python -m pytest tests/python/images
-
-# Neither the test extra nor the package needs moto.
-.PHONY: test-s3
-test-s3: $(VENV)/.ready-test ## Signed requests and listings of S3 on a server of moto
-	$(call say,S3 on a server of moto)
-	$(BIN)/python -m pip install --target target/moto "moto[server]>=5.2" boto3
-	PYTHONPATH="$(abspath target/moto)" $(BIN)/python -m pytest tests/python/stream/test_moto.py
-
 .PHONY: loom
-loom: ## Model-check the ring and its workers with loom, up to a bound of preemptions
+loom: #- Model-check the ring and its workers with loom, up to a bound of preemptions
 	$(call say,Model check of the ring and its workers)
 	LOOM_MAX_PREEMPTIONS=3 cargo test --locked --lib --features loom loom_
 
@@ -229,7 +148,7 @@ soak: $(VENV)/.ready-test ## Memory over MINUTES= of an endless stream (5), of h
 
 # torch's wheels take 6 GB, so they have a folder of their own.
 .PHONY: bench-images
-bench-images: $(VENV)/.ready-demo ## Images a second beside Pillow, torchvision and Energon; LOADERS=1 installs the last two
+bench-images: $(VENV)/.ready-demo #- Images a second beside Pillow, torchvision and Energon; LOADERS=1 installs the last two
 	$(call say,Decoding and resizing beside Pillow)
 	$(BIN)/python -m pip install -q matplotlib
 	$(BIN)/python benches/images.py
@@ -242,14 +161,14 @@ bench-images: $(VENV)/.ready-demo ## Images a second beside Pillow, torchvision 
 HOST = $(shell rustc -vV | sed -n 's/^host: //p')
 
 .PHONY: sanitize
-sanitize: ## The Rust tests under AddressSanitizer; needs a nightly toolchain
+sanitize: #- The Rust tests under AddressSanitizer; needs a nightly toolchain
 	$(call say,AddressSanitizer)
 	ASAN_OPTIONS=allocator_may_return_null=1 RUSTFLAGS="-Zsanitizer=address" PROPTEST_CASES=32 cargo +nightly test --locked --target $(HOST) \
 		--target-dir target/sanitize-address --workspace --lib --tests
 
 .PHONY: deny
 deny: CHECK ?= advisories licenses bans sources
-deny: ## Licences, security advisories and sources of all crates; needs cargo-deny, and the network for advisories
+deny: #- Licences, security advisories and sources of all crates; needs cargo-deny, and the network for advisories
 	$(call say,Crates)
 	cargo deny --locked check $(CHECK)
 
@@ -266,7 +185,7 @@ docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning
 	@echo "Open target/site/index.html"
 
 .PHONY: options
-options: $(VENV)/.built ## Write the tables of docs/options.md from the table of arguments
+options: $(VENV)/.built #- Write the tables of docs/options.md from the table of arguments
 	PYTHONPATH=tests/support $(BIN)/python -m options_page
 
 .PHONY: bench-encoder
@@ -310,7 +229,7 @@ sdist: $(VENV)/.ready-wheel-tools ## Build a source distribution into dist/, and
 
 # Its crates come from the archive alone: there is no network for cargo, and no crate of an earlier build.
 .PHONY: sdist-vendored
-sdist-vendored: $(BIN)/maturin ## Build one with all crates into target/vendored, and install it without a network for cargo
+sdist-vendored: $(BIN)/maturin #- Build one with all crates into target/vendored, and install it without a network for cargo
 	$(call say,Source distribution with all crates)
 	rm -rf target/vendored target/vendored-check
 	$(MATURIN) sdist --out target/vendored/plain

@@ -5,6 +5,7 @@ import re
 import shlex
 import subprocess
 import sys
+import tomllib
 
 import click
 import pytest
@@ -78,12 +79,15 @@ def test_pages_hold_the_expected_blocks_and_commands():
 
 
 def test_named_make_targets_and_scripts_exist():
-    targets = set(re.findall(r"^([\w-]+):", (ROOT / "Makefile").read_text(), re.MULTILINE))
+    makefile = (ROOT / "Makefile").read_text()
+    targets = set(re.findall(r"^([\w-]+):", makefile, re.MULTILINE)) | {"test-list"}
+    targets |= {f"test-{name}" for name in tomllib.loads((ROOT / "tests" / "environments.toml").read_text())}
     pages = [*PAGES, ROOT / "CONTRIBUTING.md", ROOT / "SECURITY.md"]
     text = "\n".join(page.read_text() for page in pages)
-    called = set(re.findall(r"(?:^\$ |^ {4}|`)make ([\w-]+)", text, re.MULTILINE))
+    called = set(re.findall(r"(?:^\$ |^ {4}|`)make ([\w-]+(?:\.\d+)*)", text, re.MULTILINE))
     assert called - targets == set()
-    assert called >= {"demo", "test", "bench", "docs", "wheel", "fuzz"}
+    assert called >= {"demo", "test", "bench", "docs", "wheel", "fuzz", "test-maxtext"}
+    assert 10 < len(re.findall(r"^[\w%-]+:.*## ", makefile, re.MULTILINE)) < 20  # those that `make` lists
     scripts = set(re.findall(r"(?<!^-)python ((?:\w+/)+[\w.]+)", text, re.MULTILINE))  # without those that diffs remove
     assert [script for script in scripts if not (ROOT / script).exists()] == []
     assert scripts >= {"benches/scaling.py", "benches/encoders"}

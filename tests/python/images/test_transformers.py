@@ -1,4 +1,4 @@
-"""`ImageModel` gives the pixels of transformers' PIL processors, bit for bit: `make test-images`."""
+"""`ImageModel` gives the pixels of transformers' PIL processors, bit for bit: `make test-transformers`."""
 
 import io
 import math

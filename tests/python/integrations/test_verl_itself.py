@@ -1,6 +1,6 @@
 """The veRL adapter beside veRL's own classes, where it is installed: 0.9.1 and 0.6.1 were.
 
-It needs an older `transformers` than other tests have: `make test-verl-itself` makes an environment for it.
+It needs an older `transformers` than other tests have: `make test-verl-0.9.1` makes an environment for it.
 """
 
 import datetime
