@@ -243,6 +243,23 @@ sdist-vendored: $(BIN)/maturin #- Build one with all crates into target/vendored
 		"$$(ls target/vendored/*.tar.gz)[demo]"
 	cd target/vendored-check && bin/gristmill --version && bin/gristmill demo --folder demo-data --megabytes 1
 
+# By the build that users get: a certificate names its commit and version.
+.PHONY: certificates
+certificates: TOKENIZERS ?= target/wheel-check/demo-data/tokenizer/tokenizer.json
+certificates: DOCUMENTS ?= 10000
+certificates: #- Certificates of TOKENIZERS=, on DOCUMENTS= texts, by the wheel that `make wheel` has tried
+	$(call say,Certificates)
+	target/wheel-check/bin/python -m pip install "gristmill[certify]"
+	rm -rf target/certificates && mkdir -p target/certificates
+	@number=0; for file in $(TOKENIZERS); do number=$$((number + 1)); \
+		target/wheel-check/bin/gristmill certify "$$file" --documents $(DOCUMENTS) --minutes 60 \
+			--output "target/certificates/tokenizer-$$number.json"; \
+		target/wheel-check/bin/gristmill certify "$$file" --check "target/certificates/tokenizer-$$number.json"; done
+
+.PHONY: release
+release: #- What the release workflow does but to test, attest and publish, with a log in target/release.md
+	.ci/release
+
 .PHONY: licenses
 licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
 	@command -v cargo-about >/dev/null || { echo "cargo-about not found: cargo install cargo-about --locked"; exit 1; }
