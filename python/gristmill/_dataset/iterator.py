@@ -81,9 +81,10 @@ class StreamIterator(grain.DatasetIterator[T]):
           trained on but the tokens that end them, `tokens` (BOS and EOS included), `text_bytes` of UTF-8,
           `rows`, `batches` (whole steps), `skipped_steps`, which these counts include, `padding_tokens`,
           `dropped_tokens`, `filtered` and `quarantined` records and `lost_shards`, the shards that could not be read to
-          their end, counted since the start of the stream and kept through restarts (of a window of documents, the last
-          three and records count once all was delivered); and of this iterator: `skipped_tokens`, the tokens of the
-          steps that it has skipped, `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`,
+          their end, counted since the start of the stream and kept through restarts (of a window of documents,
+          `records` and the last three count once all was delivered); and of this iterator: `skipped_tokens`, the tokens
+          of the steps that it has skipped, `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first
+          `next`,
           `ring_ready` batches that wait to be taken, `busy_seconds`, a dict of the seconds that all threads together
           have spent in each stage, by the clock on the wall, so that time in which the system runs another thread
           counts: `read` (inflating and splitting), `encode` (extracting the text and encoding it) and `pack`; and

@@ -63,12 +63,12 @@ def inspect(
     try:
         found: list[dict[str, Any]] = []
         lines = _Lines(dataset)
-        for (shard, record, *number), rows in itertools.groupby(_rows(iterator), key=_sample_of):
+        for (piece, record, *number), rows in itertools.groupby(_rows(iterator), key=_sample_of):
             if len({conversation["record"] for conversation in found} | {record}) > records:
                 break
             own = {"sample": number[0]} if number else {}
             found.append(
-                {"record": record, **own, **_conversation(encoder, rows), **lines.untrained(shard, record, *number)}
+                {"record": record, **own, **_conversation(encoder, rows), **lines.untrained(piece, record, *number)}
             )
     finally:
         iterator.close()
