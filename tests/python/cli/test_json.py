@@ -95,7 +95,7 @@ def test_inspect_mixture(tmp_path, shard_folder, tokenizer_file, capsys):
     path = write_mixture(tmp_path, shard_folder, tokenizer_file)
     assert_listed(run_json(capsys, "inspect", path), "A mixture")
     row = run_json(capsys, "inspect", path, "--row", "1", "--full")
-    others = {"segments[].images", "segments[].bytes"}
+    others = {"segments[].images", "segments[].bytes", "segments[].sample"}
     others |= {f"segments[].document.parts[].{name}" for name in ("text", "trained")}
     assert assert_listed(row, "A row") == table("A row").keys() - others
 
@@ -136,7 +136,8 @@ def test_inspect_chat(tmp_path, capsys):
     messages[1]["reasoning"] = "c"
     shard.write_text(json.dumps({"messages": messages}))
     seen = assert_listed(run_json(capsys, *command, "--set", 'stop_tokens=["<|im_start|>"]'), "Conversations")
-    assert seen == table("Conversations").keys()
+    of_turns = assert_listed(run_json(capsys, *command, "--set", "samples=turns"), "Conversations")
+    assert seen | of_turns == table("Conversations").keys()
 
 
 def test_inspect_state_of_prompts(tmp_path, capsys):

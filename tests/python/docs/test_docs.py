@@ -87,7 +87,7 @@ def test_named_make_targets_and_scripts_exist():
     called = set(re.findall(r"(?:^\$ |^ {4}|`)make ([\w-]+(?:\.\d+)*)", text, re.MULTILINE))
     assert called - targets == set()
     assert called >= {"demo", "test", "bench", "docs", "wheel", "fuzz", "test-maxtext"}
-    assert 10 < len(re.findall(r"^[\w%-]+:.*## ", makefile, re.MULTILINE)) < 20  # those that `make` lists
+    assert 10 < len(re.findall(r"^[\w%-]+:.*## ", makefile, re.MULTILINE)) < 20  # targets that `make` lists
     scripts = set(re.findall(r"(?<!^-)python ((?:\w+/)+[\w.]+)", text, re.MULTILINE))  # without those that diffs remove
     assert [script for script in scripts if not (ROOT / script).exists()] == []
     assert scripts >= {"benches/scaling.py", "benches/encoders"}
