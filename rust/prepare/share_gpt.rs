@@ -231,7 +231,7 @@ mod tests {
     }
 
     fn messages(list: &str, takes_both: bool, system: Option<&str>) -> Result<Value<'static>, String> {
-        super::messages(read(list), takes_both, system.map(|system| Cow::Owned(system.to_owned())))
+        super::messages(read(list), takes_both, system.map(|system| Cow::Owned(system.to_owned())), None)
     }
 
     #[test]
