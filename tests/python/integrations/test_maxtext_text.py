@@ -297,6 +297,19 @@ def test_rows_that_no_step_uses_are_padding_and_lose_nothing(config, parquet):
             assert not np.asarray(batch[name][3:]).any()
 
 
+def test_skipped_steps_of_the_training_are_left_out(config, mesh):
+    own = {"grain_eval_files": config().grain_train_files, "eval_interval": 1}
+    batches = [batch["inputs"] for batch in maxtext.make_gristmill_train_iterator(config(**own), mesh).local_iterator]
+    skipping = config(**own, gristmill={"skip": [[1, 3]]})
+    train, evaluation = maxtext.make_gristmill_iterators(skipping, mesh)
+    found = [next(train.local_iterator)["inputs"] for _ in range(2)]
+    np.testing.assert_array_equal(np.array(found), np.array([batches[0], batches[3]]))
+    assert train.local_iterator.get_state()["step"] == 4
+    assert evaluation.dataloader.skip == []
+    train.close()
+    evaluation.close()
+
+
 @pytest.mark.parametrize("use_sft", [False, True])
 @pytest.mark.parametrize("kind", ["jsonl", "parquet"])
 def test_missing_column_names_the_key_of_the_config(config, mesh, tmp_path, kind, use_sft):

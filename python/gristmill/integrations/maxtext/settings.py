@@ -27,9 +27,9 @@ SOURCE_KEYS = (
     "cache_bytes", "cache_dir", "io_bytes", "keep", "max_document_bytes", "max_error_rate", "on_error",
     "shuffle_window", "split_bytes", "storage_options",
 )  # fmt: skip
-# Arguments of `gm.PackedDataset` alone; the last two for training only.
+# Arguments of `gm.PackedDataset` alone; the others for training only.
 STREAM_KEYS = ("boundary_targets", "fit_window", "prefetch", "threads", "verify")
-TRAINING_KEYS = ("lanes", "seed")
+TRAINING_KEYS = ("lanes", "seed", "skip")
 # Arguments of `gm.Mixture`, for training only.
 MIXTURE_KEYS = ("on_exhausted", "stages", "weights_by")
 KEYS = (*CHAT_KEYS, *SOURCE_KEYS, *STREAM_KEYS, *TRAINING_KEYS, *MIXTURE_KEYS)
