@@ -245,7 +245,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         let mut errors = Vec::new();
         for own in all.chunks(lanes / hosts) {
             let cursors = own.iter().map(|&lane| state.cursors[lane]).collect();
-            let from = Delivered { step: state.step, row: 0, cursors };
+            let from = Delivered { step: state.step, row: 0, cursors, skipped_tokens: 0 };
             let part = play(
                 case.engine,
                 &spec,

@@ -107,7 +107,7 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> StreamSpec {
         row_units: if mixed.unit == Unit::Tokens { first.length as u64 } else { 1 },
         on_exhausted: mixed.on_exhausted,
     };
-    StreamSpec { rows: sources[0].rows, sources, mixing: Some(mixing) }
+    StreamSpec { rows: sources[0].rows, sources, mixing: Some(mixing), skip: Vec::new() }
 }
 
 fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
@@ -150,7 +150,7 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
                 .iter()
                 .flat_map(|lane| state.cursors[lane * sources..][..sources].iter().copied())
                 .collect();
-            let from = Delivered { step: state.step, row: 0, cursors };
+            let from = Delivered { step: state.step, row: 0, cursors, skipped_tokens: 0 };
             let elements = if case.single_rows { (STEPS - at) / lanes * own.len() } else { STEPS - at };
             let part = play(host(own.to_vec(), threads, prefetch), Some(&from), elements);
             for lane in own {
