@@ -88,6 +88,7 @@ def test_weather_changes_nothing(local, packing, capsys):
         assert files_of(server) == local
 
 
+@pytest.mark.slow
 def test_outage_ends_the_run_and_the_next_goes_on(local, packing, capsys, monkeypatch):
     publish, count = remote_folder.RemoteFolder.publish, iter(range(100))
     with Server({}) as server:
@@ -104,6 +105,7 @@ def test_outage_ends_the_run_and_the_next_goes_on(local, packing, capsys, monkey
         assert files_of(server) == local
 
 
+@pytest.mark.slow
 def test_long_file_is_sent_in_parts_and_appears_at_the_end(tmp_path):
     path = tmp_path / "large"
     path.write_bytes(os.urandom(1 << 20) * 70)

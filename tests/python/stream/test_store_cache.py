@@ -109,6 +109,7 @@ print(sum(int(batch["inputs"].sum()) for batch in dataset))
 """
 
 
+@pytest.mark.slow
 def test_full_disk_stops_nothing(tmp_path, local, objects, tokenizer_file):
     # A file that may not grow further fails as one on a full disk does.
     with Server(objects) as server:
@@ -121,6 +122,7 @@ def test_full_disk_stops_nothing(tmp_path, local, objects, tokenizer_file):
     assert not any(path.stat().st_size > 5000 for path in tmp_path.iterdir())
 
 
+@pytest.mark.slow
 def test_processes_share_the_cache(tmp_path, local, objects, tokenizer_file):
     code = FULL_DISK.replace("5000", "resource.RLIM_INFINITY")
     with Server(objects) as server:

@@ -120,6 +120,7 @@ def test_batches_of_damaged_bytes_end_the_run(encoder):
         assert not isinstance(raised.value, gm.ShardError)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize(("pattern", "least"), [(PATTERN, 3), ("data/**", 2)])
 def test_first_batch_takes_at_most_four_round_trips(objects, encoder, pattern, least):
     # A busy machine may send what belongs together over more time: then the server waits longer.

@@ -35,6 +35,7 @@ def dataset(shards, tokenizer, **more):
     return gm.PackedDataset(shards, tokenizer=tokenizer, **SETTINGS, **more)
 
 
+@pytest.mark.slow
 @pytest.mark.parametrize("scheme", ["s3", "gs"])
 def test_stream_is_that_of_the_mounted_bucket(mount, objects, encoder, scheme):
     local = dataset(f"{mount}/data/*/en.json.gz", encoder)
@@ -44,6 +45,7 @@ def test_stream_is_that_of_the_mounted_bucket(mount, objects, encoder, scheme):
         assert iter(remote).get_state()["fingerprint"] == iter(local).get_state()["fingerprint"]
 
 
+@pytest.mark.slow
 def test_web_server_needs_no_options_but_names_each_shard(mount, objects, encoder):
     local = dataset(f"{mount}/data/*/en.json.gz", encoder)
     with Server(objects) as server:
@@ -77,6 +79,7 @@ def test_name_behind_folders_is_asked_for_without_listing_them(objects):
         assert sum(method == "HEAD" for method, *_ in server.requests) == 8
 
 
+@pytest.mark.slow
 def test_outage_is_waited_out(mount, objects, encoder, caplog):
     local = dataset(f"{mount}/data/*/en.json.gz", encoder)
     with Server(objects) as server:
@@ -88,6 +91,7 @@ def test_outage_is_waited_out(mount, objects, encoder, caplog):
     assert "trying again" in caplog.text
 
 
+@pytest.mark.slow
 def test_outage_beyond_its_time_stops_the_run_with_a_good_state(mount, objects, encoder):
     want = list(dataset(f"{mount}/data/*/en.json.gz", encoder))
     with Server(objects, bytes_per_second=3e6) as server:
