@@ -15,6 +15,8 @@ import pytest
 import gristmill as gm
 from chat_models import write_chatml
 
+pytest.importorskip("pandas", reason="pandas, which pyarrow has nanoseconds as and datasets brings, is not installed")
+
 DECIMALS = [decimal.Decimal("1.10"), None, decimal.Decimal("-0.01")]
 COLUMNS = {
     "bytes": pa.array([b"\x00\xff", None, b""]),
