@@ -3,7 +3,7 @@
 use std::borrow::Cow;
 
 use gristmill_chat_template::{
-    Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, StringArguments, Trained, Training,
+    Chat, ChatTemplate, Data, DateTime, NoneFields, SampleUnit, StringArguments, TrainOn, Trained, Training,
 };
 
 use super::field::Field;
@@ -20,6 +20,8 @@ pub struct Conversations {
     pub template: ChatTemplate,
     /// The key of the messages.
     pub messages: Field,
+    /// The key of further messages, which alone are trained on.
+    pub completion: Option<Field>,
     /// Or the keys of parts that messages are made of.
     pub columns: Option<Columns>,
     /// The tools: a JSON list.
@@ -134,7 +136,14 @@ impl Conversations {
             none_fields: self.none_fields,
             ..Chat::new(messages.data())
         };
-        let rendered = match &self.training {
+        let mut training = self.training.clone();
+        if let (Some(training), Some(completion), Given::Value(Value::List(all))) =
+            (&mut training, &self.completion, messages)
+        {
+            let trained = list_of(completion, completion.of(values))?.items().count();
+            training.on = TrainOn::From(all.len() - trained);
+        }
+        let rendered = match &training {
             Some(training) => self.template.render_samples(&chat, training, self.unit),
             None => self.template.render(&chat).map(|rendering| vec![Trained::from(rendering)]),
         };
@@ -146,7 +155,6 @@ impl Conversations {
         if let Some(columns) = &self.columns {
             return columns.messages(values).map(Given::Value);
         }
-        let key = self.messages.key();
         let mut found = self.messages.of(values);
         let mut system = self.system.as_ref().and_then(|system| system.of(values));
         if let (MessageFormat::ChatMl, Some(object)) = (self.format, found) {
@@ -155,9 +163,7 @@ impl Conversations {
                 (found, system) = (Some(list), inside("system"));
             }
         }
-        let Some(list) = found.filter(|value| value.is_array()) else {
-            return Err(format!("expected a list of messages under the key {key:?}, found {}", kind(found)));
-        };
+        let list = list_of(&self.messages, found)?;
         let system = system.filter(|system| system.content() != Content::Null);
         let system = system.map(format::text).transpose().map_err(|found| {
             let key = self.system.as_ref().map_or("system", Field::key);
@@ -165,11 +171,17 @@ impl Conversations {
         })?;
         let system = system.filter(|system| !system.is_empty());
         if self.format == MessageFormat::Messages {
+            if system.is_none() && self.completion.is_none() {
+                return Ok(Given::View(list));
+            }
+            let mut messages = self.in_memory(Given::View(list))?;
+            if let Some(completion) = &self.completion {
+                let completion = list_of(completion, completion.of(values))?;
+                messages = message::joined(messages, self.in_memory(Given::View(completion))?);
+            }
             return match system {
-                None => Ok(Given::View(list)),
-                Some(system) => {
-                    message::with_system(self.in_memory(Given::View(list))?, system).map(Given::Value)
-                }
+                None => Ok(Given::Value(messages)),
+                Some(system) => message::with_system(messages, system).map(Given::Value),
             };
         }
         let takes_both = self.format == MessageFormat::ChatMl;
@@ -224,6 +236,13 @@ impl Own {
             )),
         }
     }
+}
+
+/// The list of messages that was found under a key.
+fn list_of<'a>(field: &Field, found: Option<View<'a>>) -> Result<View<'a>, String> {
+    found.filter(|value| value.is_array()).ok_or_else(|| {
+        format!("expected a list of messages under the key {:?}, found {}", field.key(), kind(found))
+    })
 }
 
 fn kind(value: Option<View<'_>>) -> &'static str {

@@ -12,6 +12,17 @@ pub(super) fn of<'a>(role: &'static str, content: Value<'a>) -> Value<'a> {
     Value::Object(vec![("role".into(), role.into()), ("content".into(), content)])
 }
 
+/// The messages of two lists.
+pub(super) fn joined<'a>(first: Value<'a>, second: Value<'a>) -> Value<'a> {
+    match (first, second) {
+        (Value::List(mut messages), Value::List(others)) => {
+            messages.extend(others);
+            Value::List(messages)
+        }
+        (first, _) => first,
+    }
+}
+
 /// Messages behind a system prompt that stands beside them, unless they have the same one. The error says what was expected
 /// and found.
 pub(super) fn with_system<'a>(list: Value<'a>, system: Cow<'a, str>) -> Result<Value<'a>, String> {

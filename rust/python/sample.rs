@@ -54,6 +54,7 @@ pub enum Masked {
 pub struct ChatPlan {
     template: Py<ChatTemplate>,
     field: String,
+    completion_field: Option<String>,
     columns: Option<[Option<String>; 3]>,
     fixed_tools: Option<Vec<u8>>,
     tools_field: Option<String>,
@@ -229,6 +230,7 @@ impl ChatPlan {
             let [input, output, system] = keys.map(|key| key.map(|key| wanted(&key)));
             Columns { instruction: messages.clone(), input, output, system }
         });
+        let completion = self.completion_field.map(|key| wanted(&key));
         let beside = self.field.rfind('.').map_or("", |dot| &self.field[..=dot]);
         let beside = (self.format != "messages").then(|| format!("{beside}system"));
         let system = self.system_field.or(beside).map(|key| wanted(&key));
@@ -246,6 +248,7 @@ impl ChatPlan {
             filter_paths,
             template: self.template.get().inner().clone(),
             messages,
+            completion,
             columns,
             tools,
             kwargs,

@@ -24,6 +24,8 @@ pub enum TrainOn {
     Last,
     /// The assistant messages behind the last message of the user.
     Final,
+    /// The assistant messages from this one on.
+    From(usize),
     /// The whole text.
     All,
     /// The messages of these roles. For other roles than the assistant's these are the text of the message, and the
@@ -306,6 +308,7 @@ fn is_wanted(on: &TrainOn, messages: &[Message<'_>], index: usize) -> bool {
         TrainOn::Assistant | TrainOn::Template => role == ASSISTANT,
         TrainOn::Last => role == ASSISTANT && !has_behind(ASSISTANT),
         TrainOn::Final => role == ASSISTANT && !has_behind(USER),
+        TrainOn::From(first) => role == ASSISTANT && index >= *first,
         TrainOn::Roles(roles) => roles.iter().any(|other| other == role),
     }
 }

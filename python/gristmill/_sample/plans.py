@@ -78,6 +78,7 @@ class ChatPlan:
 
     Attributes:
       chat_template: the template, with the dataset's tokenizer.
+      completion_field: the key of further messages, which alone are trained on.
       columns: of an instruction under `field`, the keys of its input, the output and the system prompt.
       fixed_tools: the tools of all conversations, as JSON.
       tools_field: or the key of the record that holds its own.
@@ -90,6 +91,7 @@ class ChatPlan:
     has_mask: ClassVar[bool] = True
     chat_template: ChatTemplate
     field: str
+    completion_field: str | None
     columns: tuple[str | None, str | None, str | None] | None
     fixed_tools: bytes | None
     tools_field: str | None
@@ -287,15 +289,15 @@ def make(sample: Chat, encoder: Encoder) -> ChatPlan: ...
 
 
 @overload
-def make(sample: Completion, encoder: Encoder) -> CompletionPlan: ...
+def make(sample: Completion, encoder: Encoder, *, has_messages: bool = ...) -> CompletionPlan | ChatPlan: ...
 
 
 @overload
 def make(sample: Text, encoder: Encoder) -> TextPlan | None: ...
 
 
-def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
-    """The plan of a sample with a tokenizer; None of a plain text.
+def make(sample: Text | Chat | Completion, encoder: Encoder, *, has_messages: bool = False) -> Plan | None:
+    """The plan of a sample with a tokenizer; None of a plain text. A completion may be of lists of messages.
 
     Raises:
       TemplateError: there is no template, it is not valid, or the core does not render it exactly.
@@ -305,6 +307,10 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     """
     if isinstance(sample, Text):
         return None if sample.fim is None else _text_plan(sample.fim, encoder)
+    if isinstance(sample, Completion) and has_messages:
+        chat, own = make(sample.chat(), encoder), json.dumps(sample.completion_field, ensure_ascii=False)
+        fingerprint = chat.fingerprint.replace("Chat(", f"Completion(completion={own}, ", 1)
+        return dataclasses.replace(chat, completion_field=sample.completion_field, fingerprint=fingerprint)
     if isinstance(sample, Completion):
         return CompletionPlan(
             prompt_field=sample.prompt_field,
@@ -329,6 +335,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder) -> Plan | None:
     return ChatPlan(
         chat_template=template,
         field=sample.field,
+        completion_field=None,
         columns=sample.columns if isinstance(sample, Instruction) else None,
         fixed_tools=fixed_tools,
         tools_field=tools_field,

@@ -270,17 +270,24 @@ class Instruction(Chat):
         return self.input, None if self.add_generation_prompt else self.output, self.system
 
 
-@dataclass(frozen=True)
+@dataclass(frozen=True, init=False)
 class Completion:
-    """A prompt and its completion, joined as they are and trained on the completion and the EOS token after it.
+    """A prompt and its completion, of which the completion is trained on.
 
-    The joined text is encoded as a whole: a token that begins in the prompt belongs to it.
+    Two strings are joined as they are, and the EOS token after them is trained on, too. The joined text is encoded as a
+    whole: a token that begins in the prompt belongs to it.
+
+    Two lists of messages are one conversation, rendered by a chat template, and the assistant's messages of the
+    completion are trained on, as in `Chat`. They are lists if the first record has some, or options say so; a record of
+    the other kind is a bad one.
 
     Attributes:
       prompt_field: key of the record that holds the prompt.
       completion_field: key of the record that holds the completion.
       on_untrained: what becomes of a record without any trained token: `"error"`: it is a bad record; `"drop"`: it is
         left out and counted as filtered.
+      options: of lists of messages, those of `Chat` by name: `template`, `tools`, `date` and so on, but for `field`,
+        `format`, `samples`, `train_on` and `add_generation_prompt`.
 
     Raises:
       ArgumentError: a value is not allowed.
@@ -290,11 +297,32 @@ class Completion:
     prompt_field: str = "prompt"
     completion_field: str = "completion"
     on_untrained: Literal["error", "drop"] = "error"
+    options: Mapping[str, Any] = dataclass_field(default_factory=dict, init=False, hash=False)
 
-    def __post_init__(self) -> None:
-        checks.text("prompt_field", self.prompt_field)
-        checks.text("completion_field", self.completion_field)
-        checks.choice("on_untrained", self.on_untrained, _CHOICES["on_untrained"])
+    def __init__(
+        self,
+        prompt_field: str = "prompt",
+        completion_field: str = "completion",
+        on_untrained: Literal["error", "drop"] = "error",
+        **options: Any,
+    ) -> None:
+        checks.text("prompt_field", prompt_field)
+        checks.text("completion_field", completion_field)
+        checks.choice("on_untrained", on_untrained, _CHOICES["on_untrained"])
+        own = {"field", "format", "samples", "train_on", "add_generation_prompt"} & options.keys()
+        if own:
+            raise ArgumentError(
+                f"{min(own)}=: the messages of a gm.Completion are trained on its completion; leave it out"
+            )
+        values = {"prompt_field": prompt_field, "completion_field": completion_field, "on_untrained": on_untrained}
+        for name, value in (values | {"options": options}).items():
+            object.__setattr__(self, name, value)
+        if options:
+            self.chat()
+
+    def chat(self) -> Chat:
+        """The conversation whose first messages are the prompt."""
+        return Chat(self.prompt_field, on_untrained=self.on_untrained, **self.options)
 
 
 @dataclass(frozen=True)

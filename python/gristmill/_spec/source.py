@@ -3,8 +3,9 @@
 from collections.abc import Mapping
 from typing import Any
 
+from gristmill._core import Records
 from gristmill._sample import plans
-from gristmill._sample.samples import ImageText, Text, check_ends
+from gristmill._sample.samples import Completion, ImageText, Text, check_ends
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
@@ -14,7 +15,8 @@ from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import quarantine
 from gristmill._spec.arguments import ARGUMENTS, SourceSpec, arguments_of
 from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
-from gristmill.errors import ArgumentError
+from gristmill._util.local_files import utf8_path
+from gristmill.errors import ArgumentError, GristmillError
 
 
 def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
@@ -63,7 +65,23 @@ def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None,
     sample = values["sample"]
     if isinstance(sample, ImageText):
         return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
+    if isinstance(sample, Completion):
+        has_messages = bool(sample.options) or _begins_with_a_list(sample.prompt_field, values, manifest)
+        return plans.make(sample, encoder, has_messages=has_messages)
     return None if sample is None else plans.make(sample, encoder)
+
+
+def _begins_with_a_list(field: str, values: Mapping[str, Any], manifest: Manifest) -> bool:
+    """Whether the first record that can be read has a list under a key."""
+    for path, size in manifest:
+        try:
+            records = Records(utf8_path(path), size, values["max_document_bytes"], storage=manifest.storage_options)
+            members = records.next()
+        except GristmillError:
+            continue  # A run finds it, and says so.
+        if members:
+            return any(key == field and kind == "array" for key, kind, _ in members)
+    return False
 
 
 def _text_field(values: Mapping[str, Any]) -> str:
