@@ -5,6 +5,7 @@ import gzip
 import json
 import re
 
+import numpy as np
 import pytest
 
 import gristmill as gm
@@ -113,10 +114,11 @@ def trained(path, messages, tools=None, **chat):
         layout="grain",
         sequence_length=4096,
     )
-    [row] = dataset
-    tokens, mask = row["tokens"].tolist(), row["tokens_loss_mask"].tolist()
+    rows = list(dataset)
+    assert len(rows) == 1 or "samples" in chat
+    tokens, masks = (np.concatenate([row[name] for row in rows]).tolist() for name in ("tokens", "tokens_loss_mask"))
     stretches, before = [], 0
-    for token, is_trained in zip(tokens, mask, strict=True):
+    for token, is_trained in zip(tokens, masks, strict=True):
         if is_trained and not before:
             stretches.append([])
         if is_trained:
@@ -144,7 +146,7 @@ def test_family_trains_what_the_page_says(tmp_path, family):
     def answer(number):
         return re.sub(r"\b([RA])\b", rf"\g<1>{number}", one)
 
-    assert several in ("kept", "last", "ignore")
+    assert several in ("kept", "rounds", "ignore")
     if several == "ignore":
         with pytest.raises(gm.ShardError, match="on_lost_reasoning"):
             trained(path, ONE, **arguments)
@@ -155,7 +157,9 @@ def test_family_trains_what_the_page_says(tmp_path, family):
     else:
         with pytest.raises(gm.ShardError, match=r"messages\[1\]: expected its \"reasoning_content\" in the text"):
             trained(path, TWO, **arguments)
-    if several == "last":
+    if several == "rounds":
+        assert trained(path, TWO, samples="rounds", **arguments) == [answer(1), answer(2)]
+        assert trained(path, TWO, samples="turns", **arguments) == [answer(1), answer(2)]
         assert trained(path, TWO, train_on="last", **arguments) == [answer(2)]
     without = trained(path, TWO, **ignored)
     assert len(without) == 2
