@@ -6,7 +6,9 @@
 
 use std::ops::Range;
 
-use super::{CALLS, Finder, Part, REASONING, Region, common_prefix, mask_error, token_ranges};
+use super::finder::{Finder, Part, Region, mask_error, token_ranges};
+use super::messages::{CALLS, REASONING};
+use super::start::common_prefix;
 use crate::chat::Rendered;
 use crate::error::Result;
 

@@ -3,7 +3,9 @@
 use std::collections::BTreeSet;
 use std::fmt::Write;
 
-use super::{ASSISTANT, Finder, TrainOn, Training, token_ranges, words_of};
+use super::finder::{Finder, token_ranges, words_of};
+use super::messages::ASSISTANT;
+use super::{TrainOn, Training};
 use crate::ast::NameId;
 use crate::chat::{Chat, ChatTemplate, Session, with_memory};
 use crate::error::{Error, Result};
