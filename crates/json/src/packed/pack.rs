@@ -257,14 +257,19 @@ impl Packer {
 
 /// How many bytes JSON has of a string.
 fn written_bytes(text: &[u8]) -> usize {
-    let count = |is_one: fn(u8) -> bool| text.iter().map(|&byte| usize::from(is_one(byte))).sum::<usize>();
-    let escaped = count(|byte| byte < 0x20 || byte == b'"' || byte == b'\\');
+    let escaped = count(text, |byte| byte < 0x20 || byte == b'"' || byte == b'\\');
     if escaped == 0 {
         return text.len() + 2;
     }
     // As \u0001, where there is no shorter escape.
-    let long = count(|byte| byte < 0x20 && !matches!(byte, b'\x08' | b'\t' | b'\n' | b'\x0c' | b'\r'));
+    let long = count(text, |byte| byte < 0x20 && !matches!(byte, b'\x08' | b'\t' | b'\n' | b'\x0c' | b'\r'));
     text.len() + 2 + escaped + 4 * long
+}
+
+/// How many bytes are such ones, counted in bytes, many at a time.
+fn count(text: &[u8], is_one: impl Fn(u8) -> bool) -> usize {
+    let in_chunk = |chunk: &[u8]| chunk.iter().map(|&byte| u8::from(is_one(byte))).sum::<u8>();
+    text.chunks(255).map(|chunk| usize::from(in_chunk(chunk))).sum()
 }
 
 /// An integer of big-endian bytes divided by 10^`scale`.

@@ -117,6 +117,15 @@ fn bytes_and_uuids_are_strings() {
 }
 
 #[test]
+fn escapes_of_long_strings_are_counted() {
+    let text = "\"\u{1}\né".repeat(300);
+    assert_eq!(
+        written(|out| out.text(text.as_bytes(), false).ok().unwrap()),
+        Json::from(text.as_str()).to_string()
+    );
+}
+
+#[test]
 fn json_of_columns_stays_as_it_is() {
     let json = |text: &str| {
         let mut out = Packer::default();
