@@ -10,7 +10,6 @@ import tomllib
 import click
 import pytest
 
-from gristmill._certify import certificate
 from gristmill._cli import main
 from helpers import PATIENCE, ROOT
 
@@ -162,13 +161,6 @@ def test_decisions_are_listed_and_complete():
             assert [part for part in parts if part != "Rejected"] == ["Context", "Decision", "Cost"], heading
     assert listed == expected
     assert {page for page, _ in listed if page} == {page.name for page in folder.iterdir()} - {"index.md"}
-
-
-def test_table_of_certificates_is_that_of_their_files():
-    found = [certificate.read(path) for path in sorted((ROOT / "docs" / "certificates").glob("*.json"))]
-    assert len(found) > 20
-    assert [one["tokenizer"] for one in found if certificate.misfits(one, one)] == []
-    assert (ROOT / "docs" / "certificates.md").read_text().endswith("\n\n" + certificate.table(found) + "\n")
 
 
 def test_every_command_is_documented():
