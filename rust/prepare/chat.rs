@@ -80,6 +80,9 @@ pub(crate) enum Given<'a> {
     Text(Cow<'a, str>),
 }
 
+/// The argument that names the key of a completion.
+const COMPLETION: &str = "completion_field";
+
 /// The keys of an object of [`MessageFormat::ChatMl`] that may hold the list; the first that is there counts.
 const CHATML_KEYS: [&str; 3] = ["conversations", "messages", "conversation"];
 
@@ -140,7 +143,7 @@ impl Conversations {
         if let (Some(training), Some(completion), Given::Value(Value::List(all))) =
             (&mut training, &self.completion, messages)
         {
-            let trained = list_of(completion, completion.of(values))?.items().count();
+            let trained = list_of(completion, completion.of(values), COMPLETION)?.items().count();
             training.on = TrainOn::From(all.len() - trained);
         }
         let rendered = match &training {
@@ -163,7 +166,8 @@ impl Conversations {
                 (found, system) = (Some(list), inside("system"));
             }
         }
-        let list = list_of(&self.messages, found)?;
+        let argument = if self.completion.is_some() { "prompt_field" } else { "field" };
+        let list = list_of(&self.messages, found, argument)?;
         let system = system.filter(|system| system.content() != Content::Null);
         let system = system.map(format::text).transpose().map_err(|found| {
             let key = self.system.as_ref().map_or("system", Field::key);
@@ -176,7 +180,7 @@ impl Conversations {
             }
             let mut messages = self.in_memory(Given::View(list))?;
             if let Some(completion) = &self.completion {
-                let completion = list_of(completion, completion.of(values))?;
+                let completion = list_of(completion, completion.of(values), COMPLETION)?;
                 messages = message::joined(messages, self.in_memory(Given::View(completion))?);
             }
             return match system {
@@ -239,10 +243,13 @@ impl Own {
 }
 
 /// The list of messages that was found under a key.
-fn list_of<'a>(field: &Field, found: Option<View<'a>>) -> Result<View<'a>, String> {
-    found.filter(|value| value.is_array()).ok_or_else(|| {
-        format!("expected a list of messages under the key {:?}, found {}", field.key(), kind(found))
-    })
+fn list_of<'a>(field: &Field, found: Option<View<'a>>, argument: &str) -> Result<View<'a>, String> {
+    let what = "a list of messages";
+    let found = found.ok_or_else(|| field.missing(what, argument))?;
+    if found.is_array() {
+        return Ok(found);
+    }
+    Err(format!("expected {what} under the key {:?}, found {}", field.key(), found.content().name()))
 }
 
 fn kind(value: Option<View<'_>>) -> &'static str {

@@ -23,9 +23,9 @@ impl Completions {
     /// Puts both strings of a record in an empty sample. The error says what was expected and found.
     pub(super) fn join(&self, values: &Values<'_>, sample: &mut Sample) -> Result<(), String> {
         let Sample { text, trained, .. } = sample;
-        text.push_str(&self.prompt.text(values)?);
+        text.push_str(&self.prompt.text_of(values, "prompt_field")?);
         let start = text.len();
-        text.push_str(&self.completion.text(values)?);
+        text.push_str(&self.completion.text_of(values, "completion_field")?);
         if start < text.len() {
             trained.push(TrainedSpan::whole(start..text.len()));
         }

@@ -56,6 +56,22 @@ impl Field {
         found.map_err(|found| format!("expected a string under the key {:?}, found {found}", self.key))
     }
 
+    /// The string of a record under the key that an argument of the sample names. The error says so where there is none.
+    pub fn text_of<'a>(&self, values: &Values<'a>, argument: &str) -> Result<Cow<'a, str>, String> {
+        if self.of(values).is_none() {
+            return Err(self.missing("a string", argument));
+        }
+        self.text(values)
+    }
+
+    /// The error of a record without the key that an argument of the sample names.
+    pub fn missing(&self, what: &str, argument: &str) -> String {
+        format!(
+            "expected {what} under the key {:?}, found no such key; name another one with {argument}=",
+            self.key
+        )
+    }
+
     /// The key, for messages.
     pub fn key(&self) -> &str {
         &self.key

@@ -31,7 +31,7 @@ impl Columns {
         if let Some(system) = optional(self.system.as_ref(), values)? {
             messages.push(message::of("system", Value::Str(system)));
         }
-        let instruction = required(&self.instruction, values)?;
+        let instruction = required(&self.instruction, values, "instruction")?;
         let said = match optional(self.input.as_ref(), values)? {
             None => instruction,
             Some(input) if instruction.is_empty() => input,
@@ -39,15 +39,16 @@ impl Columns {
         };
         messages.push(message::of("user", Value::Str(said)));
         if let Some(output) = &self.output {
-            messages.push(message::of("assistant", Value::Str(required(output, values)?)));
+            messages.push(message::of("assistant", Value::Str(required(output, values, "output")?)));
         }
         Ok(Value::List(messages))
     }
 }
 
 /// The string under a key.
-fn required<'a>(field: &Field, values: &Values<'a>) -> Result<Cow<'a, str>, String> {
+fn required<'a>(field: &Field, values: &Values<'a>, argument: &str) -> Result<Cow<'a, str>, String> {
     match field.of(values).map(View::content) {
+        None => Err(field.missing("a string", argument)),
         Some(Content::Text(text)) => Ok(text),
         found => Err(expected(field, found.as_ref())),
     }

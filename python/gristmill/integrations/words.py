@@ -5,7 +5,7 @@ from collections.abc import Iterator, Mapping
 from typing import TypeVar
 
 from gristmill._messages import Mention
-from gristmill.errors import GristmillError, ShardError
+from gristmill.errors import GristmillError
 
 E = TypeVar("E", bound=GristmillError)
 
@@ -16,30 +16,23 @@ class Words:
     Args:
       keys: what the program calls each argument; with `=` at the end where it is also shown without a value.
       remedies: for arguments that an error may be about what to do in the program, in place of what gristmill says.
-      columns: the key that names the columns, which an error in a shard mentions; empty: it mentions none.
     """
 
-    def __init__(self, keys: Mapping[str, str], *, remedies: Mapping[str, str] = {}, columns: str = "") -> None:
-        self._keys, self._remedies, self._columns = keys, remedies, columns
+    def __init__(self, keys: Mapping[str, str], *, remedies: Mapping[str, str] = {}) -> None:
+        self._keys, self._remedies = keys, remedies
 
     def said(self, error: E) -> E:
         """An error of gristmill's in these words."""
-        has_columns = False
 
         def spell(mention: Mention) -> str:
-            nonlocal has_columns
             key = self._keys.get(mention.name)
-            has_columns |= key == self._columns
             if key is None:
                 return str(mention)
             return key + mention.value if key.endswith("=") or not mention.value else f"{key}={mention.value}"
 
         if remedy := self._remedies.get(error.argument or ""):
             error = error.reworded(lambda text: f"{text.rpartition('; ')[0]}; {remedy}")
-        said = error.spelled(spell)
-        if isinstance(error, ShardError) and self._columns and not has_columns:
-            said = said.reworded(lambda text: f"{text}; to read other columns, set {self._columns}")
-        return said
+        return error.spelled(spell)
 
     @contextlib.contextmanager
     def of_errors(self) -> Iterator[None]:

@@ -399,7 +399,7 @@ impl Values {
                     .collect();
                 if columns.is_empty() {
                     return Err(format!(
-                        "expected one of the columns {names:?}, found {}",
+                        "expected one of the columns {names:?}, found {}; name others in sample=",
                         shown_fields(fields)
                     ));
                 }

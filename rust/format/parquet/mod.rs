@@ -250,7 +250,9 @@ impl Values {
         let rows = Rows::new(metadata, size, longest, |name| names.iter().any(|wanted| wanted == name))?;
         if rows.is_empty() {
             let found = text::names(metadata.file_metadata().schema_descr().columns());
-            return Err(format!("expected one of the columns {names:?}, found {found}"));
+            return Err(format!(
+                "expected one of the columns {names:?}, found {found}; name others in sample="
+            ));
         }
         Ok(Self::Rows(rows))
     }

@@ -322,7 +322,7 @@ def test_missing_column_names_the_key_of_the_config(config, mesh, tmp_path, kind
     columns = ["prompt", "completion"] if use_sft else ["text"]
     own = config(grain_train_files=str(path), use_sft=use_sft, train_data_columns=columns, tokenizer_path=str(model))
     with pytest.raises(
-        maxtext.LoadError, match=r"other\..*found .*(set|with) train_data_columns \(eval_data_columns\)"
+        maxtext.LoadError, match=r"other\..*found .*(set|with|in) train_data_columns \(eval_data_columns\)"
     ):
         next(maxtext.make_gristmill_train_iterator(own, mesh))
 

@@ -317,7 +317,9 @@ fn rows_of_named_columns_are_json_objects() {
     let columns = r#""id", "messages.list.element.role", "messages.list.element.content""#;
     assert_eq!(
         reason(&seen),
-        format!(r#"expected one of the columns ["tools"], found the columns {columns}"#)
+        format!(
+            r#"expected one of the columns ["tools"], found the columns {columns}; name others in sample="#
+        )
     );
 }
 

@@ -10,7 +10,6 @@ MAXTEXT = Words(
         **{name: f"gristmill.{name}=" for name in KEYS},
         "sequence_length": "max_target_length=",
         "batch_size": "global_batch_size_to_load=",
-        "text_field": _COLUMNS,
+        **dict.fromkeys(("text_field", "field", "instruction", "output", "sample"), _COLUMNS),
     },
-    columns=_COLUMNS,
 )
