@@ -13,15 +13,17 @@ from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._sample.named import make_of
 from gristmill._sample.plans import ChatPlan
-from gristmill._sample.samples import Chat
+from gristmill._sample.samples import Chat, Instruction
 from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted
 
 # A longer conversation takes several rows here.
 _ROW = 2**14
 _MARKS = "⟦", "⟧"
+_KINDS: dict[str, type[Chat]] = {"chat": Chat, "instruction": Instruction}
 
 
 def inspect(
@@ -35,7 +37,7 @@ def inspect(
 
     Args:
       shard: the shard.
-      settings: values of `gm.Chat`.
+      settings: values of `gm.Chat`, or with `kind` "instruction" of `gm.Instruction`.
       encoder: the tokenizer.
       records: how many.
 
@@ -46,7 +48,9 @@ def inspect(
       GristmillError: a setting is not allowed, or a record is bad.
     """
     # The fault at which a run stops is shown here.
-    sample = replace(make_of(Chat, settings, "--set"), on_lost_reasoning="ignore")
+    own = {name: value for name, value in settings.items() if name != "kind"}
+    kind = _KINDS[checks.choice("kind", settings.get("kind", "chat"), tuple(_KINDS))]
+    sample = replace(make_of(kind, own, "--set"), on_lost_reasoning="ignore")
     dataset = PackedDataset(
         **shard.arguments,
         tokenizer=encoder,

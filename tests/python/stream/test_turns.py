@@ -251,3 +251,11 @@ def test_inspect_names_the_sample(tmp_path, folder, capsys):
         assert [[part["record"], part["sample"]] for part in segments] == entries[entries[:, 3] > 0][:, [1, 4]].tolist()
         for part in segments:
             assert part["text"] == part["document"]["text"]
+
+
+def test_inspect_shows_instructions(tmp_path, folder, capsys):
+    path = tmp_path / "a.jsonl"
+    path.write_text(json.dumps({"task": "Add.", "input": "2+2", "output": "4"}) + "\n")
+    options = ["--tokenizer", folder, "--set", "kind=instruction", "--set", "instruction=task"]
+    [found] = run_json(capsys, "inspect", "chats", path, *options)["conversations"]
+    assert [part["text"] for part in found["parts"] if part["trained"]] == ["4<|im_end|>"]
