@@ -9,8 +9,8 @@
 //! thread. A filter of lines is evaluated there, too. Where a format has columns, the reader evaluates it, and does not
 //! read the text of a row that is left out.
 //!
-//! `sniff` recognises codec and format. Each format has a folder; a new one is a variant of [`Format`] and an arm
-//! wherever that is matched. docs/formats.md defines which files and records are accepted.
+//! `sniff` recognises codec and format. Each format has a folder with its reader; a new one is a variant of [`Format`], and
+//! an arm where `reader` opens a shard and asks for the next record. docs/formats.md defines which files and records are accepted.
 
 mod arrow;
 mod columns;

@@ -24,6 +24,7 @@ pub struct RecordReader {
     shard: Arc<str>,
     options: Arc<ReadOptions>,
     codec: Codec,
+    format: Format,
     records: Records,
     /// The shard has ended or cannot be read any further.
     ended: bool,
@@ -53,6 +54,40 @@ pub(super) struct Unreadable {
     pub(super) position: Position,
     pub(super) rest: AfterError,
     pub(super) reason: String,
+}
+
+/// The reader of a format, but for its next record, which is no dynamic call.
+pub(super) trait Reader {
+    /// Where the next record starts.
+    fn position(&self) -> Position;
+
+    /// Goes to a position that was returned earlier, before the first record is read.
+    fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable>;
+
+    /// Goes to the record with this number, before the first record is read; elsewhere is the end.
+    fn skip_records(&mut self, number: u64) -> Result<Found, Unreadable> {
+        self.skip_to(Position { record: number, byte: 0 })
+    }
+
+    /// The columns of the file, of a format that has some.
+    fn columns(&self) -> Option<Vec<Column>> {
+        None
+    }
+
+    /// How many rows each row group has, of a format with row groups.
+    fn row_groups(&self) -> Option<&[u64]> {
+        None
+    }
+
+    /// Whether records have members of their own, which are shown in place of the keys of their JSON.
+    fn has_members(&self) -> bool {
+        false
+    }
+
+    /// The members of the next record.
+    fn next_members(&mut self) -> Result<Option<Vec<Member>>, Unreadable> {
+        Ok(None)
+    }
 }
 
 /// Result of going to a position.
@@ -156,34 +191,29 @@ impl RecordReader {
                 Records::Tar(Box::new(reader))
             }
         };
-        Ok(Self { shard: Arc::clone(name), options: Arc::clone(options), codec, records, ended: false })
+        Ok(Self {
+            shard: Arc::clone(name),
+            options: Arc::clone(options),
+            codec,
+            format,
+            records,
+            ended: false,
+        })
     }
 
     /// How the shard holds records.
     pub fn format(&self) -> Format {
-        match &self.records {
-            Records::Jsonl(_) => Format::Jsonl,
-            Records::Parquet(_) => Format::Parquet,
-            Records::Arrow(_) => Format::Arrow,
-            Records::Tar(_) => Format::Tar,
-        }
+        self.format
     }
 
     /// The columns of the file. None for lines and tars.
     pub fn columns(&self) -> Option<Vec<Column>> {
-        match &self.records {
-            Records::Jsonl(_) | Records::Tar(_) => None,
-            Records::Parquet(reader) => Some(reader.columns()),
-            Records::Arrow(reader) => Some(reader.columns()),
-        }
+        self.records.reader().columns()
     }
 
     /// How many rows each row group of a Parquet file has. None for other formats.
     pub fn row_groups(&self) -> Option<&[u64]> {
-        match &self.records {
-            Records::Parquet(reader) => Some(reader.row_groups()),
-            Records::Jsonl(_) | Records::Arrow(_) | Records::Tar(_) => None,
-        }
+        self.records.reader().row_groups()
     }
 
     /// How the shard is compressed.
@@ -219,10 +249,10 @@ impl RecordReader {
     /// what is in their JSON. None at the end.
     pub fn next_members(&mut self) -> Result<Option<Vec<Member>>, ReadError> {
         let Self { shard, records, ended, .. } = self;
-        if let Records::Tar(reader) = records {
-            let shown = if *ended { Ok(None) } else { reader.next_shown() };
-            *ended = is_last(&shown);
-            return shown.map_err(|error| error.of_shard(shard));
+        if records.reader().has_members() {
+            let members = if *ended { Ok(None) } else { records.reader_mut().next_members() };
+            *ended = is_last(&members);
+            return members.map_err(|error| error.of_shard(shard));
         }
         self.next_with(|_, record| jsonl::members(RawRecord { bytes: &json_of(record), ..record }))
     }
@@ -242,23 +272,13 @@ impl RecordReader {
 
     /// Where the next record starts: after a record, the position directly after it.
     pub fn position(&self) -> Position {
-        match &self.records {
-            Records::Jsonl(reader) => reader.position(),
-            Records::Parquet(reader) => reader.position(),
-            Records::Arrow(reader) => reader.position(),
-            Records::Tar(reader) => reader.position(),
-        }
+        self.records.reader().position()
     }
 
     /// Goes to a position that [`position`](Self::position) returned earlier, before the first record is read. A position
     /// that is not the start of that record is an [`Error::State`].
     pub fn skip_to(&mut self, position: Position) -> Result<()> {
-        let found = match &mut self.records {
-            Records::Jsonl(reader) => reader.skip_to(position),
-            Records::Parquet(reader) => Ok(reader.skip_to(position)),
-            Records::Arrow(reader) => reader.skip_to(position),
-            Records::Tar(reader) => reader.skip_to(position),
-        };
+        let found = self.records.reader_mut().skip_to(position);
         match found.map_err(|error| error.of_shard(&self.shard))? {
             Found::Target => Ok(()),
             Found::Elsewhere(found) => Err(Error::State(format!(
@@ -274,22 +294,31 @@ impl RecordReader {
     /// Goes to the record with this number, or to the end if there are fewer, before the first record is read. Slower than
     /// [`skip_to`](Self::skip_to), which knows the byte: each line is looked at.
     pub fn skip_records(&mut self, number: u64) -> Result<(), ReadError> {
-        let skipped = match &mut self.records {
-            Records::Jsonl(reader) => reader.skip_records(number),
-            Records::Parquet(reader) => {
-                self.ended = reader.skip_to(Position { record: number, byte: 0 }) != Found::Target;
-                Ok(())
-            }
-            Records::Arrow(reader) => reader
-                .skip_to(Position { record: number, byte: 0 })
-                .map(|found| self.ended = found != Found::Target),
-            Records::Tar(reader) => reader.skip_records(number),
-        };
-        skipped.map_err(|error| error.of_shard(&self.shard))
+        let found = self.records.reader_mut().skip_records(number);
+        self.ended = found.map_err(|error| error.of_shard(&self.shard))? != Found::Target;
+        Ok(())
     }
 }
 
 impl Records {
+    fn reader(&self) -> &dyn Reader {
+        match self {
+            Self::Jsonl(reader) => reader,
+            Self::Parquet(reader) => &**reader,
+            Self::Arrow(reader) => &**reader,
+            Self::Tar(reader) => &**reader,
+        }
+    }
+
+    fn reader_mut(&mut self) -> &mut dyn Reader {
+        match self {
+            Self::Jsonl(reader) => reader,
+            Self::Parquet(reader) => &mut **reader,
+            Self::Arrow(reader) => &mut **reader,
+            Self::Tar(reader) => &mut **reader,
+        }
+    }
+
     /// The next record. Sets `ended` at the end and where the rest of the shard is lost.
     fn next(&mut self, ended: &mut bool) -> Result<Option<RawRecord<'_>>, Unreadable> {
         if *ended {

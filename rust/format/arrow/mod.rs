@@ -18,7 +18,7 @@ use gristmill_json::{Packer, base64};
 
 use super::columns::{RowFault, check_names, inflated_limit, shown, text_of_row};
 use super::projection::Columns;
-use super::reader::{Column, Found, Unreadable};
+use super::reader::{Column, Found, Reader, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::codec::BlockDecoder;
 use crate::store::{Piece, Source};
@@ -143,40 +143,6 @@ impl ArrowReader {
         }
         let (kind, bytes) = self.value(index).map_err(unreadable)?;
         Ok(Some(RawRecord::new(kind, position, bytes)))
-    }
-
-    /// The position of the next row. There is no hint: batches are found by their headers.
-    pub(super) fn position(&self) -> Position {
-        Position { record: self.row, byte: 0 }
-    }
-
-    /// Goes to a row. Only allowed before the first one is read.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
-        if target.byte > 0 {
-            return Ok(Found::Elsewhere("rows of Arrow have no byte".to_owned()));
-        }
-        if target.record < self.row {
-            return Ok(Found::Elsewhere(format!("the piece begins with row {}", self.row)));
-        }
-        loop {
-            let skipped = self.rows_left.min(target.record - self.row);
-            self.row += skipped;
-            self.rows_left -= skipped;
-            if self.row == target.record {
-                return Ok(Found::Target);
-            }
-            let position = self.position();
-            let next = self.next_batch();
-            if !next.map_err(|reason| Unreadable { position, rest: AfterError::Lost, reason })? {
-                return Ok(Found::Elsewhere(format!("the shard has {} rows", self.row)));
-            }
-        }
-    }
-
-    /// The columns of the file.
-    pub(super) fn columns(&self) -> Vec<Column> {
-        let column = |field: &Field| Column { name: field.name.clone(), kind: field.type_name() };
-        self.fields.iter().map(column).collect()
     }
 
     /// Goes to the next batch of the piece, which may be empty, and loads dictionaries on the way. Returns whether there is
@@ -333,6 +299,40 @@ impl ArrowReader {
         let column = self.batch.columns[*column].as_ref();
         let bytes = column.map_or(Ok(None), |column| text(column, members, index))?;
         text_of_row(bytes, || name.clone(), self.options.max_document_bytes)
+    }
+}
+
+impl Reader for ArrowReader {
+    /// The position of the next row. There is no hint: batches are found by their headers.
+    fn position(&self) -> Position {
+        Position { record: self.row, byte: 0 }
+    }
+
+    fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+        if target.byte > 0 {
+            return Ok(Found::Elsewhere("rows of Arrow have no byte".to_owned()));
+        }
+        if target.record < self.row {
+            return Ok(Found::Elsewhere(format!("the piece begins with row {}", self.row)));
+        }
+        loop {
+            let skipped = self.rows_left.min(target.record - self.row);
+            self.row += skipped;
+            self.rows_left -= skipped;
+            if self.row == target.record {
+                return Ok(Found::Target);
+            }
+            let position = self.position();
+            let next = self.next_batch();
+            if !next.map_err(|reason| Unreadable { position, rest: AfterError::Lost, reason })? {
+                return Ok(Found::Elsewhere(format!("the shard has {} rows", self.row)));
+            }
+        }
+    }
+
+    fn columns(&self) -> Option<Vec<Column>> {
+        let column = |field: &Field| Column { name: field.name.clone(), kind: field.type_name() };
+        Some(self.fields.iter().map(column).collect())
     }
 }
 

@@ -5,7 +5,7 @@ mod lines;
 use gristmill_json as json;
 use gristmill_json::{Line, Member, Offsets, Selector, View};
 
-use super::reader::{Found, Unreadable};
+use super::reader::{Found, Reader, Unreadable};
 use super::sniff::not_lines;
 use super::{AfterError, Position, RawKind, RawRecord};
 use crate::codec::{Decoder, PieceStart};
@@ -53,27 +53,6 @@ impl JsonlReader {
         }
     }
 
-    /// Where the next line starts.
-    pub(super) fn position(&self) -> Position {
-        self.lines.position()
-    }
-
-    /// Goes to the start of a line. Only allowed before the first record is returned.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
-        self.lines.skip_to(target).map_err(|reason| self.lost(reason))
-    }
-
-    /// Goes to the line with this number, or to the end if there are fewer. Only allowed before the first record is
-    /// returned.
-    pub(super) fn skip_records(&mut self, number: u64) -> Result<(), Unreadable> {
-        while self.lines.position().record < number {
-            if self.lines.next().map_err(|reason| self.lost(reason))? == LineRead::End {
-                break;
-            }
-        }
-        Ok(())
-    }
-
     fn too_long(&self, position: Position, bytes: u64, first: u8) -> Unreadable {
         let advice = match first {
             b'[' => "if the file is one JSON array, convert it to one object per line with jq -c '.[]'",
@@ -88,6 +67,26 @@ impl JsonlReader {
     fn lost(&self, reason: String) -> Unreadable {
         let position = Position { record: self.lines.position().record, byte: self.lines.inflated() };
         Unreadable { position, rest: AfterError::Lost, reason }
+    }
+}
+
+impl Reader for JsonlReader {
+    /// Where the next line starts.
+    fn position(&self) -> Position {
+        self.lines.position()
+    }
+
+    fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+        self.lines.skip_to(target).map_err(|reason| self.lost(reason))
+    }
+
+    fn skip_records(&mut self, number: u64) -> Result<Found, Unreadable> {
+        while self.lines.position().record < number {
+            if self.lines.next().map_err(|reason| self.lost(reason))? == LineRead::End {
+                break;
+            }
+        }
+        Ok(Found::Target)
     }
 }
 

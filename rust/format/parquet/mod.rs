@@ -19,7 +19,7 @@ use parquet::schema::types::TypePtr;
 
 use super::columns::{RowFault, check_names, inflated_limit, text_of_row};
 use super::projection::Columns;
-use super::reader::{Column, Found, Unreadable};
+use super::reader::{Column, Found, Reader, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::store::{Piece, Source};
 pub(super) use footer::MAGICS;
@@ -122,47 +122,6 @@ impl ParquetReader {
         Ok(Some(RawRecord::new(kind, position, bytes)))
     }
 
-    /// The position of the next row. There is no hint: pages are found by their headers.
-    pub(super) fn position(&self) -> Position {
-        Position { record: self.row, byte: 0 }
-    }
-
-    /// Goes to a row. Only allowed before the first one is read.
-    pub(super) fn skip_to(&mut self, target: Position) -> Found {
-        let rows: u64 = self.groups.iter().sum();
-        if target.byte > 0 {
-            return Found::Elsewhere("rows of Parquet have no byte".to_owned());
-        }
-        if target.record > rows {
-            return Found::Elsewhere(format!("the shard has {rows} rows"));
-        }
-        if target.record < self.row {
-            return Found::Elsewhere(format!("the piece begins at row {}", self.row));
-        }
-        while target.record - self.row >= self.rows_left && self.group < self.groups.len() {
-            self.row += self.rows_left;
-            self.next_group();
-        }
-        let rows = target.record - self.row;
-        if let Some(filter) = &mut self.filter {
-            filter.columns.skip(rows);
-        }
-        self.values.skip(rows);
-        self.advance(rows);
-        Found::Target
-    }
-
-    /// The columns of the file.
-    pub(super) fn columns(&self) -> Vec<Column> {
-        let column = |field: &TypePtr| Column { name: field.name().to_owned(), kind: rows::type_name(field) };
-        self.schema.get_fields().iter().map(column).collect()
-    }
-
-    /// How many rows each row group has.
-    pub(super) fn row_groups(&self) -> &[u64] {
-        &self.groups
-    }
-
     /// Advances to the next row group; returns whether there is one.
     fn next_group(&mut self) -> bool {
         if let Some(filter) = &mut self.filter {
@@ -219,6 +178,46 @@ impl ParquetReader {
         };
         let name = || leaf.map(Leaf::name).unwrap_or_default();
         text_of_row(leaf.and_then(Leaf::bytes), name, self.options.max_document_bytes)
+    }
+}
+
+impl Reader for ParquetReader {
+    /// The position of the next row. There is no hint: pages are found by their headers.
+    fn position(&self) -> Position {
+        Position { record: self.row, byte: 0 }
+    }
+
+    fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+        let rows: u64 = self.groups.iter().sum();
+        if target.byte > 0 {
+            return Ok(Found::Elsewhere("rows of Parquet have no byte".to_owned()));
+        }
+        if target.record > rows {
+            return Ok(Found::Elsewhere(format!("the shard has {rows} rows")));
+        }
+        if target.record < self.row {
+            return Ok(Found::Elsewhere(format!("the piece begins at row {}", self.row)));
+        }
+        while target.record - self.row >= self.rows_left && self.group < self.groups.len() {
+            self.row += self.rows_left;
+            self.next_group();
+        }
+        let rows = target.record - self.row;
+        if let Some(filter) = &mut self.filter {
+            filter.columns.skip(rows);
+        }
+        self.values.skip(rows);
+        self.advance(rows);
+        Ok(Found::Target)
+    }
+
+    fn columns(&self) -> Option<Vec<Column>> {
+        let column = |field: &TypePtr| Column { name: field.name().to_owned(), kind: rows::type_name(field) };
+        Some(self.schema.get_fields().iter().map(column).collect())
+    }
+
+    fn row_groups(&self) -> Option<&[u64]> {
+        Some(&self.groups)
     }
 }
 

@@ -357,7 +357,7 @@ impl Group {
     }
 
     /// All members, with those of the JSON objects among them. A binary one and JSON have the number of their bytes.
-    pub(super) fn shown(&self) -> Result<Vec<Shown>, String> {
+    pub(super) fn members(&self) -> Result<Vec<Shown>, String> {
         let mut shown = Vec::new();
         for item in &self.items {
             let mut show = |key: String, kind, characters| shown.push(Shown { key, kind, characters });

@@ -15,7 +15,7 @@ use std::ops::Range;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::reader::{Found, Unreadable};
+use super::reader::{Found, Reader, Unreadable};
 use super::{AfterError, Member as Shown, Position, RawKind, RawRecord, ReadOptions};
 use crate::codec::{Codec, Decoder};
 use crate::store::{Piece, Source};
@@ -108,49 +108,6 @@ impl TarReader {
         Ok(Some(RawRecord { images: images.as_ref(), ..RawRecord::new(RawKind::Line, position, line) }))
     }
 
-    /// The members of the next group, and those of the JSON in them. None at the end.
-    pub(super) fn next_shown(&mut self) -> Result<Option<Vec<Shown>>, Unreadable> {
-        let Some(position) = self.read(true)? else { return Ok(None) };
-        let shown = self.group.shown();
-        shown.map(Some).map_err(|reason| Unreadable { position, rest: AfterError::Readable, reason })
-    }
-
-    /// Where the next group starts.
-    pub(super) fn position(&self) -> Position {
-        self.position
-    }
-
-    /// Goes to the start of a group. Only allowed before the first one is read. The groups before it are not counted.
-    pub(super) fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
-        if target == self.position {
-            return Ok(Found::Target);
-        }
-        let passed = self.archive.offset().max(self.position.byte);
-        if target.byte < passed || target.record < self.position.record {
-            return Ok(Found::Elsewhere(format!("the first record of the piece starts at byte {passed}")));
-        }
-        let position = self.position;
-        let lost = |reason| Unreadable { position, rest: AfterError::Lost, reason };
-        self.ahead = None;
-        if !self.archive.pass_to(target.byte).map_err(lost)? {
-            return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.archive.offset())));
-        }
-        self.position = target;
-        match self.look_ahead() {
-            Ok(_) if self.position == target => Ok(Found::Target),
-            Ok(_) => Ok(Found::Elsewhere("no record starts there".to_owned())),
-            Err(error) => Ok(Found::Elsewhere(format!("there, {}", error.reason))),
-        }
-    }
-
-    /// Goes to the group with this number, or to the end if there are fewer. Only allowed before the first one is read.
-    pub(super) fn skip_records(&mut self, number: u64) -> Result<(), Unreadable> {
-        while self.position.record < number && self.look_ahead()? {
-            self.pass()?;
-        }
-        Ok(())
-    }
-
     /// Reads the next group, of which some members are wanted or all. Returns its position; none at the end.
     fn read(&mut self, all: bool) -> Result<Option<Position>, Unreadable> {
         if !self.look_ahead()? {
@@ -205,6 +162,54 @@ impl TarReader {
     fn pass_to_ahead(&mut self, start: Position) {
         let byte = self.ahead.as_ref().map_or(self.archive.header(), |next| next.member.start);
         self.position = Position { record: start.record + 1, byte };
+    }
+}
+
+impl Reader for TarReader {
+    /// Where the next group starts.
+    fn position(&self) -> Position {
+        self.position
+    }
+
+    /// The groups before it are not counted.
+    fn skip_to(&mut self, target: Position) -> Result<Found, Unreadable> {
+        if target == self.position {
+            return Ok(Found::Target);
+        }
+        let passed = self.archive.offset().max(self.position.byte);
+        if target.byte < passed || target.record < self.position.record {
+            return Ok(Found::Elsewhere(format!("the first record of the piece starts at byte {passed}")));
+        }
+        let position = self.position;
+        let lost = |reason| Unreadable { position, rest: AfterError::Lost, reason };
+        self.ahead = None;
+        if !self.archive.pass_to(target.byte).map_err(lost)? {
+            return Ok(Found::Elsewhere(format!("the shard ends at byte {}", self.archive.offset())));
+        }
+        self.position = target;
+        match self.look_ahead() {
+            Ok(_) if self.position == target => Ok(Found::Target),
+            Ok(_) => Ok(Found::Elsewhere("no record starts there".to_owned())),
+            Err(error) => Ok(Found::Elsewhere(format!("there, {}", error.reason))),
+        }
+    }
+
+    fn skip_records(&mut self, number: u64) -> Result<Found, Unreadable> {
+        while self.position.record < number && self.look_ahead()? {
+            self.pass()?;
+        }
+        Ok(Found::Target)
+    }
+
+    fn has_members(&self) -> bool {
+        true
+    }
+
+    /// The members of the archive, and those of the JSON in them.
+    fn next_members(&mut self) -> Result<Option<Vec<Shown>>, Unreadable> {
+        let Some(position) = self.read(true)? else { return Ok(None) };
+        let members = self.group.members();
+        members.map(Some).map_err(|reason| Unreadable { position, rest: AfterError::Readable, reason })
     }
 }
 
