@@ -96,9 +96,10 @@ impl Samples {
         sample
     }
 
-    /// Returns the memory of texts that take more than `most` bytes.
+    /// Keeps the memory of one sample, if its text takes at most `most` bytes.
     pub fn shrink(&mut self, most: usize) {
         self.clear();
+        self.all.truncate(1);
         self.all.retain(|sample| sample.text.capacity() <= most);
     }
 }

@@ -199,6 +199,10 @@ impl ChatTemplate {
         self.tokens.as_ref().map(|tokens| &tokens.all).ok_or_else(tokens_unknown)
     }
 
+    pub(crate) fn limits(&self) -> Limits {
+        self.limits
+    }
+
     /// Sets the bounds of a rendering.
     #[must_use]
     pub fn with_limits(mut self, limits: Limits) -> Self {

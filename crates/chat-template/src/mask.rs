@@ -13,6 +13,7 @@ use aho_corasick::AhoCorasick;
 
 use crate::chat::{Chat, ChatTemplate, Session, with_memory};
 use crate::error::{Error, ErrorKind, Result};
+use crate::heap::Limits;
 use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error};
 use crate::rendering::{Rendering, Source};
 use finder::{merged, words_of};
@@ -227,7 +228,7 @@ impl ChatTemplate {
     ///
     /// # Errors
     ///
-    /// As [`ChatTemplate::render_trained`], of any of them.
+    /// As [`ChatTemplate::render_trained`], of any of them; and if their texts together are longer than one may be.
     pub fn render_samples(
         &self,
         chat: &Chat<'_>,
@@ -245,12 +246,18 @@ impl ChatTemplate {
             let all = session.messages;
             let messages = messages_of(all, training.train_key.as_deref())?;
             check_flags(&messages, all, &TrainOn::Assistant, training.train_key.as_deref())?;
-            let sample = |end: usize| {
+            let (mut samples, mut bytes) = (Vec::new(), 0);
+            for end in unit.ends(&messages) {
                 session.messages = &all[..end];
                 let trained = self.train(&mut session, &training);
-                self.explained(&Chat { messages_end: end, ..*chat }, &training, trained)
-            };
-            unit.ends(&messages).into_iter().map(sample).collect()
+                let sample = self.explained(&Chat { messages_end: end, ..*chat }, &training, trained)?;
+                bytes += sample.rendering.text().len();
+                if bytes > self.limits().output {
+                    return Err(too_long(&self.limits()));
+                }
+                samples.push(sample);
+            }
+            Ok(samples)
         })
     }
 
@@ -294,6 +301,16 @@ impl ChatTemplate {
         }
         Ok(Trained { rendering, ranges, lost_reasoning, unstopped })
     }
+}
+
+#[cold]
+fn too_long(limits: &Limits) -> Error {
+    let message = format!(
+        "expected samples with at most {} bytes of text together, found more, as each has all messages before it: divide the \
+         conversation, or leave it out",
+        limits.output
+    );
+    Error::new(ErrorKind::Limit, message)
 }
 
 pub(crate) fn search(tokens: &[String]) -> Result<AhoCorasick> {

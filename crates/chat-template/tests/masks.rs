@@ -1,7 +1,8 @@
 //! Tests of the bytes that are trained on. Trained text stands between [[ and ]].
 
 use gristmill_chat_template::{
-    Chat, ChatTemplate, Data, ErrorKind, OnLostReasoning, Result, TrainOn, Training, Value,
+    Chat, ChatTemplate, Data, ErrorKind, Limits, OnLostReasoning, Result, SampleUnit, TrainOn, Training,
+    Value,
 };
 
 const SPECIAL: [&str; 8] =
@@ -721,4 +722,23 @@ fn tokens_that_the_template_writes_are_known() {
         written(&format!("{messages}{{{{ m.role + m.content }}}}{{% endfor %}}")),
         Vec::<String>::new()
     );
+}
+
+#[test]
+fn samples_of_a_conversation_are_bounded_together() {
+    let template = ChatTemplate::new("{% for m in messages %}{{ m.content }}</s>{% endfor %}").unwrap();
+    let template = template.with_tokens(&["</s>".to_owned()], &[]).unwrap();
+    let messages = r#"[{"role": "user", "content": "abcd"}, {"role": "assistant", "content": "efgh"},
+        {"role": "user", "content": "ijkl"}, {"role": "assistant", "content": "mnop"}]"#;
+    let samples = |output| {
+        let template = template.clone().with_limits(Limits { output, ..Limits::default() });
+        let training = Training::on(TrainOn::Assistant);
+        let found =
+            template.render_samples(&Chat::new(Data::Json(messages.as_bytes())), &training, SampleUnit::Turn);
+        found.map(|samples| samples.iter().map(|sample| sample.rendering.text().len()).collect::<Vec<_>>())
+    };
+    assert_eq!(samples(48).unwrap(), [16, 32]);
+    let error = samples(47).unwrap_err();
+    assert_eq!(error.kind(), ErrorKind::Limit);
+    assert!(error.message().contains("at most 47 bytes of text together"), "{error}");
 }
