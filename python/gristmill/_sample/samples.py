@@ -200,6 +200,12 @@ class Chat:
         for name in ("tools", "template_kwargs"):
             if isinstance(key := getattr(self, name), str):
                 checks.text(name, key)
+        if not isinstance(self.template_kwargs, (str, Mapping, type(None))):
+            raise checks.wrong_type("template_kwargs", self.template_kwargs, "a dict, a key of the record, or None")
+        if not isinstance(self.tools, (str, type(None))):
+            expected = "a list of dicts, a key of the record, or None"
+            if not all(isinstance(tool, Mapping) for tool in checks.items("tools", self.tools, expected)):
+                raise checks.wrong_type("tools", self.tools, expected)
         for name in ("system_field", "train_key"):
             if (key := getattr(self, name)) is not None:
                 checks.text(name, key)

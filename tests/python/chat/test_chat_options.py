@@ -116,6 +116,14 @@ def test_variables_of_a_record_as_a_string_or_not_at_all(tmp_path, folder):
         rows(path, folder, template_kwargs="extra")
 
 
+@pytest.mark.parametrize("name", ["template_kwargs", "tools"])
+@pytest.mark.parametrize("value", [5, 0, False, [1], b"x"])
+def test_variables_and_tools_of_another_type_are_refused(name, value):
+    with pytest.raises(gm.ArgumentTypeError, match=f"^{name}=") as raised:
+        gm.Chat(**{name: value})
+    assert raised.value.argument == name
+
+
 @pytest.mark.parametrize("name", ["a.jsonl", "a.parquet"])
 def test_system_prompt_beside_the_messages(tmp_path, folder, name):
     path = write(tmp_path / name, *({"chat": {"m": [QUESTION, ANSWER], "s": s}} for s in ("S", "", None)))
