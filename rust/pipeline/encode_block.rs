@@ -491,7 +491,8 @@ fn encode_samples(
     let first = record.position.sample as usize;
     if first > 0 && first >= samples.len() {
         let reason = format!(
-            "the state is at sample {first} of a record, found {}: it was saved with other data or settings",
+            "the state is at sample {first} of a record, found that it has {}, counted from 0: it was saved with \
+             other data or settings",
             samples.len()
         );
         let error = record.position.error(&spec.shards[record.shard as usize], reason);

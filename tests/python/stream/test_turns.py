@@ -162,7 +162,7 @@ def test_state_that_is_behind_the_samples_of_its_record_is_refused(tmp_path, fol
     resumed = iter(whole)
     resumed.set_state(state)
     with pytest.raises(
-        gm.StateError, match=r"a.jsonl: record 0, byte 0: the state is at sample 3 of a record, found 3"
+        gm.StateError, match=r"a.jsonl: record 0, byte 0: the state is at sample 3 of a record, found that it has 3"
     ):
         next(resumed)
     plain = iter(gm.PackedDataset(path, tokenizer=folder, sample=gm.Chat(on_lost_reasoning="ignore")))

@@ -311,6 +311,13 @@ def test_maps_in_messages_are_objects(tmp_path, folder, write_columns):
         texts(write_columns(tmp_path / "columns", other), folder)
 
 
+def test_map_that_no_key_leads_to_is_named_by_its_input(tmp_path, folder):
+    tools = pa.array([[[(1, 2)]]], pa.list_(pa.map_(pa.int8(), pa.int8())))
+    table = pa.table({"messages": pa.array([[{"role": "user", "content": "ant"}]]), "tools": tools})
+    with pytest.raises(gm.ShardError, match="tools: expected a map with strings as its keys, found another"):
+        texts(parquet(tmp_path / "a.parquet", table), folder)
+
+
 TYPED = {
     "date": (pa.date32(), datetime.date(2026, 1, 31)),
     "time": (pa.time64("us"), datetime.time(12, 30)),

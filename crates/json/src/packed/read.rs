@@ -192,11 +192,16 @@ impl<'a> PackedReader<'a> {
         {
             return Ok((key, value));
         }
-        let mut name = Vec::new();
-        write_string(self.key, &mut name);
+        // A map that no key leads to is an input, or an item of one, which its reader names.
+        let under = if self.key.is_empty() {
+            String::new()
+        } else {
+            let mut name = b" under ".to_vec();
+            write_string(self.key, &mut name);
+            String::from_utf8_lossy(&name).into_owned()
+        };
         Err(ReadError::new(format!(
-            "expected a map with strings as its keys under {}, found another; write it as a struct",
-            String::from_utf8_lossy(&name)
+            "expected a map with strings as its keys{under}, found another; write it as a struct"
         )))
     }
 }
