@@ -11,7 +11,7 @@ use crate::chat::{Chat, ChatTemplate, Session, with_memory};
 use crate::error::{Error, Result};
 use crate::mask::{Finder, TrainOn, Training, end_of_round, mask_error};
 use crate::origin::{Key, Node, Origins};
-use crate::rendering::Rendering;
+use crate::rendering::{Rendering, Source};
 use crate::text::{Origin, Run, Str};
 use crate::value::{Dict, Val};
 
@@ -56,14 +56,14 @@ const FURTHER_MARKS: [(&str, &str); 5] = [
 ];
 
 /// Ranges that are trained on without marks of reasoning between which there is no word, and the white space behind them.
-pub(crate) fn without_empty_reasoning(ranges: Vec<Range<usize>>, text: &str) -> Vec<Range<usize>> {
+pub(crate) fn without_empty_reasoning(ranges: Vec<Range<usize>>, rendering: &Rendering) -> Vec<Range<usize>> {
+    let text = rendering.text();
     let marks = MARKS.iter().map(|(open, close, _)| (*open, *close)).chain(FURTHER_MARKS);
     let mut left = ranges;
     for (open, close) in marks {
         for (at, _) in text.match_indices(close) {
             let Some(before) = text[..at].trim_end().strip_suffix(open) else { continue };
-            let behind = &text[at + close.len()..];
-            let empty = before.len()..text.len() - behind.trim_start().len();
+            let empty = before.len()..end_of_white_space(rendering, at + close.len());
             let outside = |range: Range<usize>| {
                 [range.start..range.end.min(empty.start), range.start.max(empty.end)..range.end]
             };
@@ -71,6 +71,17 @@ pub(crate) fn without_empty_reasoning(ranges: Vec<Range<usize>>, text: &str) -> 
         }
     }
     left
+}
+
+/// Where the white space behind a mark ends, without that with which an answer begins by itself: behind a mark of the
+/// template it is the template's, and behind one that a message spells out the message's.
+fn end_of_white_space(rendering: &Rendering, mark_end: usize) -> usize {
+    let runs = rendering.runs();
+    let says = |run: &Run| matches!(rendering.source(run.origin.0), Source::Message { .. });
+    let mark = runs.partition_point(|run| (run.end as usize) < mark_end);
+    let alike = runs[mark..].iter().take_while(|run| says(run) == says(&runs[mark])).last();
+    let end = alike.map_or(mark_end, |run| run.end as usize);
+    end - rendering.text()[mark_end..end].trim_start().len()
 }
 
 /// A message's reasoning of one place.

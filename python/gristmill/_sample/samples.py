@@ -147,7 +147,7 @@ class Chat:
       system_field: key of a system prompt that precedes the messages, which a record may lack. None: there is none, but
         for the `system` of `"sharegpt"` and `"chatml"`.
       train_empty_reasoning: whether the marks of a reasoning without words, such as `<think>` and `</think>` of Qwen3,
-        are trained on, with the white space behind them.
+        are trained on, with the white space behind them that does not begin the answer itself.
       train_key: the key of a message that says whether it is trained on: true, false, 1, 0 or null, which says nothing;
         `"masked"` says the opposite. None: `"train"` and `"weight"`.
 

@@ -146,8 +146,9 @@ def test_two_system_prompts_are_one_if_they_are_equal(tmp_path, folder):
 
 def test_empty_reasoning_is_not_trained_on(tmp_path, folder):
     thought = ANSWER | {"reasoning_content": "R"}
-    said = ANSWER | {"content": "A<think> </think>B"}
-    path = write(tmp_path / "a.jsonl", *({"messages": [QUESTION, one]} for one in (ANSWER, thought, said)))
+    said = ANSWER | {"content": "A<think> </think> B"}
+    code = ANSWER | {"content": "\n    A"}
+    path = write(tmp_path / "a.jsonl", *({"messages": [QUESTION, one]} for one in (ANSWER, thought, said, code)))
     trained = [
         trained_texts(folder, rows(path, folder, template=THINKING, train_empty_reasoning=on)) for on in (True, False)
     ]
@@ -155,6 +156,7 @@ def test_empty_reasoning_is_not_trained_on(tmp_path, folder):
     assert trained[1][0] == "A<|im_end|>"
     assert trained[0][1] == trained[1][1] == "<think>\nR\n</think>\n\nA<|im_end|>"
     assert trained[1][2] == "AB<|im_end|>"
+    assert trained[1][3] == "\n    A<|im_end|>"
 
 
 def test_options_are_part_of_the_fingerprint_unless_they_are_defaults(tmp_path, folder):

@@ -156,7 +156,11 @@ impl<'a, 'r> Finder<'a, 'r> {
             _ => ranges,
         };
         let ranges = merged(ranges);
-        Ok(if self.training.empty_reasoning { ranges } else { without_empty_reasoning(ranges, self.text()) })
+        Ok(if self.training.empty_reasoning {
+            ranges
+        } else {
+            without_empty_reasoning(ranges, self.rendering)
+        })
     }
 
     pub(super) fn generation_ranges(&self) -> Result<Vec<Range<usize>>> {
