@@ -154,7 +154,7 @@ impl Cursor {
     /// A state from outside may hold any numbers: the checks here, and at the first document, make sure that they lead
     /// either to the stream or to an error.
     pub fn check(&self, spec: &SourceSpec, lane: usize) -> Result<()> {
-        let RecordPosition { epoch, shard, record, byte, sample } = self.window;
+        let RecordPosition { epoch, shard, sample, .. } = self.window;
         let wrong =
             |what: String| Err(Error::State(format!("the state of lane {lane} does not fit: {what}")));
         let Totals { records, quarantined, lost_shards, filtered, .. } = self.totals;
@@ -175,10 +175,11 @@ impl Cursor {
                 return wrong(format!("it is in epoch {epoch}, and epochs={epochs}"));
             }
             if epoch == epochs {
-                return match (shard, record, byte + sample, self.delivered, self.offset, self.window_hash) {
-                    (0, 0, 0, 0, 0, 0) => Ok(()),
-                    _ => wrong("it has ended, but names a record".into()),
-                };
+                let names_record = self.window != RecordPosition { epoch, ..RecordPosition::default() };
+                if names_record || self.delivered | self.offset | self.window_hash > 0 {
+                    return wrong("it has ended, but names a record".into());
+                }
+                return Ok(());
             }
         }
         let shards = spec.plan.epoch(epoch)[lane].len();

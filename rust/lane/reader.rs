@@ -235,12 +235,7 @@ impl LaneReader {
                 let start = self.position;
                 // A state may be inside of the first record.
                 let is_inside = (start.record, start.byte) == (record, byte);
-                let position = RecordPosition {
-                    sample: if is_inside { start.sample } else { 0 },
-                    record,
-                    byte,
-                    ..start
-                };
+                let position = if is_inside { start } else { start.at(Position { record, byte }) };
                 block.entries.push(RawEntry::Record { kind, position, shard, next, length, images });
             }
             Err(ReadError { error, rest: after }) => {

@@ -94,7 +94,7 @@ impl BlockEncoder {
     }
 
     /// Appends a document's ids, BOS and EOS included, and counts them. Says whether they were compared with the
-    /// reference's. Unless it is a document, `ids` is as it was.
+    /// reference's. Unless it is a document, the caller removes what was appended.
     fn encode_document(
         &mut self,
         sample: &Sample,
@@ -116,15 +116,10 @@ impl BlockEncoder {
             None => self.encode_text(text, data, &document, ids),
             Some(parts) => self.encode_parts(parts, &document, ids),
         };
-        let compared = compared.inspect_err(|_| ids.truncate(before))?;
+        let compared = compared?;
         ids.extend(self.spec.eos);
         let document = Document { tokens: ids.len() - before, ..document };
-        let encoded = self.finish(sample, document, before, ids);
-        if !matches!(encoded, Ok(Encoded::Document(_))) {
-            ids.truncate(before);
-            ids.trained.truncate(before);
-        }
-        Ok((encoded?, compared))
+        Ok((self.finish(sample, document, before, ids)?, compared))
     }
 
     /// Appends the mask of a document whose ids begin at `before`, if it has one, and cuts what is longer than a row.
@@ -230,14 +225,7 @@ impl BlockEncoder {
     ) -> Result<(Encoded, bool)> {
         let mut text_ids = Vec::new();
         let compared = self.encode_text(&sample.text, &sample.data, &document, &mut text_ids)?;
-        let before = (ids.len(), ids.images.len());
-        let encoded = self.expand(rules, sample, &text_ids, document, ids);
-        if !matches!(encoded, Encoded::Document(_)) {
-            ids.truncate(before.0);
-            ids.trained.truncate(before.0);
-            ids.images.truncate(before.1);
-        }
-        Ok((encoded, compared))
+        Ok((self.expand(rules, sample, &text_ids, document, ids), compared))
     }
 
     /// Appends the ids of a sample whose text has these, its mask, and its images.
@@ -402,7 +390,7 @@ pub(crate) enum Encoded {
 }
 
 /// Turns raw records into samples, and removes them from `raw`. `encode` appends the ids of a document's text, whose
-/// number it fills in. A document that it cannot encode ends the block, and so does a bad record that stops the run.
+/// number it fills in; of other results they are removed again. A document that it cannot encode ends the block, and so does a bad record that stops the run.
 pub(crate) fn samples_of(
     spec: &SourceSpec,
     raw: &mut RawBlock,
@@ -502,6 +490,7 @@ fn encode_samples(
     for (number, sample) in samples.iter().enumerate().skip(first) {
         let position = RecordPosition { sample: number as u64, ..record.position };
         let document = Document { position, text_bytes: sample.text.len(), ..record };
+        let before_sample = ids.mark();
         let error = match encode(sample, document, ids) {
             Ok(Encoded::Document(document)) => {
                 let document =
@@ -510,6 +499,7 @@ fn encode_samples(
                 continue;
             }
             Ok(Encoded::Filtered) => {
+                ids.return_to(before_sample);
                 filtered_samples += 1;
                 continue;
             }

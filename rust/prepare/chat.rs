@@ -139,12 +139,12 @@ impl Conversations {
             none_fields: self.none_fields,
             ..Chat::new(messages.data())
         };
-        let mut training = self.training.clone();
+        let mut training = self.training.as_ref().map(Cow::Borrowed);
         if let (Some(training), Some(completion), Given::Value(Value::List(all))) =
             (&mut training, &self.completion, messages)
         {
             let trained = list_of(completion, completion.of(values), COMPLETION)?.items().count();
-            training.on = TrainOn::From(all.len() - trained);
+            training.to_mut().on = TrainOn::From(all.len() - trained);
         }
         let rendered = match &training {
             Some(training) => self.template.render_samples(&chat, training, self.unit),
@@ -224,8 +224,8 @@ impl Own {
     /// is nothing. `what` is for messages.
     fn of<'a>(&self, values: &Values<'a>, what: &str, bracket: char) -> Result<Option<Given<'a>>, String> {
         let Self::Record(field) = self else { return Ok(None) };
-        let (found, key) = (field.of(values), field.key());
-        let Some(value) = found else { return Ok(None) };
+        let Some(value) = field.of(values) else { return Ok(None) };
+        let key = field.key();
         match value.content() {
             Content::Null => Ok(None),
             Content::Array if bracket == '[' => Ok(Some(Given::View(value))),
@@ -234,9 +234,9 @@ impl Own {
                 .map(|text| Some(Given::Text(text)))
                 .map_err(|found| format!("expected {what} under the key {key:?}, found {found}")),
             Content::Text(text) if text.trim().is_empty() => Ok(None),
-            _ => Err(format!(
+            found => Err(format!(
                 "expected {what} under the key {key:?}, or a string with such JSON, found {}",
-                kind(found)
+                found.name()
             )),
         }
     }
@@ -250,8 +250,4 @@ fn list_of<'a>(field: &Field, found: Option<View<'a>>, argument: &str) -> Result
         return Ok(found);
     }
     Err(format!("expected {what} under the key {:?}, found {}", field.key(), found.content().name()))
-}
-
-fn kind(value: Option<View<'_>>) -> &'static str {
-    value.map_or("no such key", |value| value.content().name())
 }

@@ -50,7 +50,7 @@ fn required<'a>(field: &Field, values: &Values<'a>, argument: &str) -> Result<Co
     match field.of(values).map(View::content) {
         None => Err(field.missing("a string", argument)),
         Some(Content::Text(text)) => Ok(text),
-        found => Err(expected(field, found.as_ref())),
+        Some(found) => Err(expected(field, &found)),
     }
 }
 
@@ -60,11 +60,10 @@ fn optional<'a>(field: Option<&Field>, values: &Values<'a>) -> Result<Option<Cow
     match field.of(values).map(View::content) {
         None | Some(Content::Null) => Ok(None),
         Some(Content::Text(text)) => Ok(Some(text).filter(|text| !text.is_empty())),
-        found => Err(expected(field, found.as_ref())),
+        Some(found) => Err(expected(field, &found)),
     }
 }
 
-fn expected(field: &Field, found: Option<&Content<'_>>) -> String {
-    let found = found.map_or("no such key", Content::name);
-    format!("expected a string under the key {:?}, found {found}", field.key())
+fn expected(field: &Field, found: &Content<'_>) -> String {
+    format!("expected a string under the key {:?}, found {}", field.key(), found.name())
 }

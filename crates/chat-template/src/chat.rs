@@ -363,19 +363,23 @@ impl<'a> Session<'a> {
     /// The messages, one of them without some fields. Its content is an empty string if it has none then, as templates
     /// expect one.
     pub(crate) fn without(&self, message: usize, fields: &[&str]) -> Result<&'a [Val<'a>]> {
-        let mut messages = self.messages.to_vec();
-        if let Val::Dict(dict) = messages[message] {
-            let is_kept = |(key, value): &(Val<'a>, Val<'a>)| {
-                let is_none = key.is_text(CONTENT) && matches!(value, Val::None(_));
-                !is_none && !fields.iter().any(|field| key.is_text(field))
-            };
-            let mut entries: Vec<_> = dict.entries.iter().copied().filter(is_kept).collect();
-            if !entries.iter().any(|(key, _)| key.is_text(CONTENT)) {
-                entries.push((self.heap.constant(CONTENT)?, self.heap.str(Str::EMPTY)?));
-            }
-            let dict = Dict::new(self.heap.slice(&entries)?, dict.origin);
-            messages[message] = Val::Dict(self.heap.alloc(dict)?);
+        let Val::Dict(dict) = self.messages[message] else { return Ok(self.messages) };
+        let is_kept = |(key, value): &(Val<'a>, Val<'a>)| {
+            let is_none = key.is_text(CONTENT) && matches!(value, Val::None(_));
+            !is_none && !fields.iter().any(|field| key.is_text(field))
+        };
+        let mut entries: Vec<_> = dict.entries.iter().copied().filter(is_kept).collect();
+        if !entries.iter().any(|(key, _)| key.is_text(CONTENT)) {
+            entries.push((self.heap.constant(CONTENT)?, self.heap.str(Str::EMPTY)?));
         }
+        let dict = Dict::new(self.heap.slice(&entries)?, dict.origin);
+        self.with_message(message, Val::Dict(self.heap.alloc(dict)?))
+    }
+
+    /// The messages, with another one in place of one.
+    pub(crate) fn with_message(&self, index: usize, message: Val<'a>) -> Result<&'a [Val<'a>]> {
+        let mut messages = self.messages.to_vec();
+        messages[index] = message;
         self.heap.slice(&messages)
     }
 

@@ -9,13 +9,14 @@ use crate::value::{Dict, List, Val};
 
 /// Checks that the words of content in parts are in the text, and that the parts are not printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
+    let mut written = None;
     for index in 0..session.messages.len() {
         let Val::Dict(message) = session.messages[index] else { continue };
         let Some(Val::List(content)) = field(message, "content") else { continue };
-        let written = Written::of(rendering);
-        let found = if prints(&written, content) {
+        let written = written.get_or_insert_with(|| Written::of(rendering));
+        let found = if prints(written, content) {
             "prints the list as Python spells it".to_owned()
-        } else if let Some(part) = lost_part(session, &written, content) {
+        } else if let Some(part) = lost_part(session, written, content) {
             if !takes_string(session, index, content)? {
                 continue; // It leaves out the message, however it is written.
             }
@@ -74,9 +75,7 @@ fn takes_string(session: &mut Session<'_>, index: usize, content: &List<'_>) -> 
         .map(|(key, value)| (*key, if key.is_text("content") { string } else { *value }))
         .collect();
     let dict = Dict::new(session.heap.slice(&entries)?, message.origin);
-    let mut messages = session.messages.to_vec();
-    messages[index] = Val::Dict(session.heap.alloc(dict)?);
-    let messages = session.heap.slice(&messages)?;
+    let messages = session.with_message(index, Val::Dict(session.heap.alloc(dict)?))?;
     let Ok(rendered) = session.render(messages, session.add_generation_prompt) else { return Ok(false) };
     let rendering = session.finish(rendered)?;
     Ok(Written::of(&rendering).pieces.iter().any(|(origin, _)| *origin == content.origin.0))

@@ -20,7 +20,7 @@ use finder::{merged, words_of};
 use messages::{ASSISTANT, Message, USER, check_flags, messages_of};
 
 pub(crate) use finder::{Finder, mask_error};
-pub(crate) use messages::{CALLS, end_of_round};
+pub(crate) use messages::{CALLS, REASONING, end_of_round};
 
 /// The parts of a conversation that are trained on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

@@ -9,7 +9,7 @@ use memchr::memmem;
 use crate::ast::NameId;
 use crate::chat::{Chat, ChatTemplate, Session, with_memory};
 use crate::error::{Error, Result};
-use crate::mask::{Finder, TrainOn, Training, end_of_round, mask_error};
+use crate::mask::{Finder, REASONING, TrainOn, Training, end_of_round, mask_error};
 use crate::origin::{Key, Node, Origins};
 use crate::rendering::{Rendering, Source};
 use crate::text::{Origin, Run, Str};
@@ -35,8 +35,6 @@ pub struct LostReasoning {
     pub field: String,
 }
 
-/// The fields of a message that are reasoning.
-const FIELDS: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 /// The types of parts of content that are reasoning.
 const TYPES: [&str; 2] = ["thinking", "reasoning"];
 /// The keys of such a part, or of such a field that is no string, that hold its words.
@@ -143,7 +141,7 @@ fn reasoning_of<'a>(message: &Val<'a>, origins: &Origins) -> Vec<Reasoning<'a>> 
     let Val::Dict(dict) = message else { return found };
     for (key, value) in dict.entries {
         match key.as_str() {
-            Some(name) if FIELDS.contains(&name.text) => {
+            Some(name) if REASONING.contains(&name.text) => {
                 // transformers gives a message's reasoning a second name.
                 let node = value.origin().0;
                 let is_seen = |one: &Reasoning<'_>| matches!(&one.place, Place::Strings(nodes) if nodes.contains(&node));
@@ -296,9 +294,8 @@ fn part_is_written(session: &mut Session<'_>, message: usize, one: &Reasoning<'_
     let Node { root, message: number, part: of, .. } = session.origins.nodes[parent as usize];
     let node = Node { root, message: number, parent, part: of, key: Key::Index(0) };
     let origin = Origin(Arc::make_mut(&mut session.origins).add(node));
-    let mut messages = session.messages.to_vec();
-    messages[message] = marked(session, &messages[message], &Mark { parent, part, origin })?;
-    let messages = session.heap.slice(&messages)?;
+    let marked = marked(session, &session.messages[message], &Mark { parent, part, origin })?;
+    let messages = session.with_message(message, marked)?;
     let rendered = session.render(messages, session.add_generation_prompt)?;
     let rendering = session.finish(rendered)?;
     Ok(Written::of(&rendering).pieces.iter().any(|(piece, _)| *piece == origin.0))

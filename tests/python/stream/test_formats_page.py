@@ -137,11 +137,16 @@ ELSEWHERE = (
 )  # fmt: skip
 
 
+def examples_of(row, examples):
+    """The examples of a row, of which one key is the beginning."""
+    named = [start for start in examples if row.startswith(start)]
+    assert len(named) == 1, f"no example for the row {row!r}"
+    return examples[named[0]]
+
+
 @pytest.mark.parametrize("row", [row for row in rows("Lines") if not row.startswith(ELSEWHERE)])
 def test_each_row_about_lines(tmp_path, encoder, row):
-    named = [start for start in LINES if row.startswith(start)]
-    assert len(named) == 1, f"no example for the row {row!r}"
-    for line, verdict in LINES[named[0]]:
+    for line, verdict in examples_of(row, LINES):
         before = b"" if line.startswith(MARK) and isinstance(verdict, str) else b'{"text": "before"}\n'
         shard = tmp_path / "a.jsonl"
         shard.write_bytes(before + line)
@@ -237,9 +242,7 @@ ROWS = {
 
 @pytest.mark.parametrize("row", [row for row in rows("Rows") if not row.startswith(ELSEWHERE)])
 def test_each_row_about_rows(tmp_path, encoder, row):
-    named = [start for start in ROWS if row.startswith(start)]
-    assert len(named) == 1, f"no example for the row {row!r}"
-    for column, verdict in ROWS[named[0]]:
+    for column, verdict in examples_of(row, ROWS):
         shard = tmp_path / "a.parquet"
         shard.write_bytes(parquet(column))
         ids, entries, stats = read(shard, encoder)
@@ -468,9 +471,7 @@ TARS = {
 
 @pytest.mark.parametrize("row", rows("Tars"))
 def test_each_row_about_tars(tmp_path, encoder, row):
-    named = [start for start in TARS if row.startswith(start)]
-    assert len(named) == 1, f"no example for the row {row!r}"
-    for name, data, documents, reason in TARS[named[0]]:
+    for name, data, documents, reason in examples_of(row, TARS):
         (tmp_path / name).write_bytes(data)
         _, entries, stats = read(tmp_path / name, encoder)
         assert stats["documents"] == documents
@@ -501,10 +502,7 @@ def test_rows_about_files_while_reading_exist():
     ],
 )
 def test_each_row_about_files(tmp_path, encoder, table, row):
-    examples = FILES_OF_ALL_TABLES[table]
-    named = [start for start in examples if row.startswith(start)]
-    assert len(named) == 1, f"no example for the row {row!r}"
-    for name, data, documents, reason in examples[named[0]]:
+    for name, data, documents, reason in examples_of(row, FILES_OF_ALL_TABLES[table]):
         (tmp_path / name).write_bytes(data)
         _, entries, stats = read(tmp_path / name, encoder)
         assert stats["documents"] == documents

@@ -145,7 +145,7 @@ pub(super) fn is_said(value: Val<'_>) -> bool {
 pub(crate) const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 
 /// The keys that messages have reasoning under.
-pub(super) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
+pub(crate) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// The role whose messages the model generates.
 pub(super) const ASSISTANT: &str = "assistant";
