@@ -176,7 +176,7 @@ deny: #- Licences, security advisories and sources of all crates; needs cargo-de
 bench: $(VENV)/.ready-bench ## Side by side with the pipelines of today, on the demo's text
 	$(call say,Tokens a second side by side)
 	@$(BIN)/gristmill bench --latency --output target/bench $(BENCH)
-	@echo "All that was measured, and pictures of it, are in target/bench."
+	@echo "All that was measured, and charts of it, are in target/bench."
 
 .PHONY: docs
 docs: $(VENV)/.ready-docs ## Build the documentation into target/site; a warning is an error

@@ -57,7 +57,7 @@ def main() -> None:
 
 
 class Run:
-    """One layout, which goes on from round to round."""
+    """One layout, which continues from round to round."""
 
     def __init__(self, arguments: argparse.Namespace, layout: str, sharding: NamedSharding) -> None:
         self._dataset = gm.PackedDataset(

@@ -47,7 +47,7 @@ class Costs:
 
     @property
     def token(self) -> float:
-        """Processor seconds a token, all stages."""
+        """Processor seconds a token, all phases."""
         return self.read + self.encode + self.pack
 
     @classmethod
@@ -57,11 +57,11 @@ class Costs:
         if 1 not in runs or "latency" not in bench:
             raise SystemExit("the model needs `gristmill bench --threads 1 --latency` (and further --threads to check)")
         one, most = runs[1], max(runs)
-        stages = {stage: seconds / sum(one["busy_seconds"].values()) for stage, seconds in one["busy_seconds"].items()}
+        phases = {phase: seconds / sum(one["busy_seconds"].values()) for phase, seconds in one["busy_seconds"].items()}
         token = 1 / one["tokens_per_cpu_second"]
         grown = (runs[most]["peak_bytes"] - one["peak_bytes"]) / max(1, most - 1)
         return cls(
-            **{stage: share * token for stage, share in stages.items()},
+            **{phase: share * token for phase, share in phases.items()},
             text_bytes=one["text_bytes"] / one["tokens"],
             stored_bytes=bench["shard_bytes"] / one["tokens"],
             batch_tokens=bench["latency"]["batch_size"] * bench["job"]["sequence_length"],
@@ -124,9 +124,9 @@ def main() -> None:
 
 def measured(costs: Costs) -> str:
     """The costs in words."""
-    stages = ", ".join(f"{stage} {1e9 * getattr(costs, stage):.1f}" for stage in ("read", "encode", "pack"))
+    phases = ", ".join(f"{phase} {1e9 * getattr(costs, phase):.1f}" for phase in ("read", "encode", "pack"))
     return (
-        f"Nanoseconds of processor time a token: {stages}; {1 / costs.token / 1e6:.1f} M tokens/s a core.\n"
+        f"Nanoseconds of processor time a token: {phases}; {1 / costs.token / 1e6:.1f} M tokens/s a core.\n"
         f"Bytes a token: {costs.stored_bytes:.2f} stored, {costs.text_bytes:.2f} of text. "
         f"A batch of {costs.batch_tokens:,} tokens is handed over in {1e6 * costs.hand_over:.0f} microseconds.\n"
         f"Memory: {costs.base_bytes / 1e6:,.0f} MB, and {costs.thread_bytes / 1e6:,.0f} MB for each further thread."

@@ -1,6 +1,6 @@
 """How well a seed mixes documents, against a permutation of all of them.
 
-python benches/shuffle.py --picture docs/shuffle.svg
+python benches/shuffle.py --chart docs/shuffle.svg
 
 Writes small shards of several sources, one row a document, plays an epoch with each number of lanes and each
 window, and reads off the provenance the position of each document. Two things are measured: how far apart two
@@ -151,15 +151,15 @@ def draw(mixings: list[Mixing], counts_total: int, path: Path) -> None:
 
 def main() -> None:
     parser = argparse.ArgumentParser(description=__doc__, formatter_class=argparse.RawDescriptionHelpFormatter)
-    parser.add_argument("--picture", type=Path, help="where to draw it, as SVG; needs matplotlib")
+    parser.add_argument("--chart", type=Path, help="where to draw it, as SVG; needs matplotlib")
     arguments = parser.parse_args()
     with tempfile.TemporaryDirectory() as folder:
         mixings = all_mixings(Path(folder))
     total = mixings[0].order.size
     shards = SOURCES * SHARDS_OF_SOURCE
     print(f"{total:,} documents in {shards} shards of {SOURCES} sources, batches of {BATCH} rows\n\n{table(mixings)}")
-    if arguments.picture:
-        draw(mixings, total, arguments.picture)
+    if arguments.chart:
+        draw(mixings, total, arguments.chart)
 
 
 if __name__ == "__main__":

@@ -4,7 +4,7 @@
 
 The folder has `name.jpg` or `name.png` and `name.txt` of each photograph. Without `--photographs` they are those of
 scikit-image, if it is installed. They are written as tars of WebDataset and read with `gm.ImageText`: rows of several
-captions, each behind its image. Patches of pixels take the places of image tokens, and the model learns the captions.
+captions, each behind its image. Patches of pixels replace image tokens, and the model learns the captions.
 
 Besides gristmill it needs `optax` and `tokenizers`.
 """

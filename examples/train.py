@@ -43,7 +43,7 @@ def main() -> None:
     """The whole of a training script."""
     arguments = parse_arguments()
     if arguments.hosts > 1:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other backends have their own
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other platforms have their own
         jax.distributed.initialize(arguments.coordinator, num_processes=arguments.hosts, process_id=arguments.host)
     mesh = Mesh(jax.devices(), ("data",))
     folder = arguments.folder.resolve()

@@ -4,7 +4,7 @@ r"""Trains from rows that `gristmill pack` has written, shuffled as a whole by G
         --sequence-length 256 --output packed
     python examples/train_packed.py --packed packed --folder runs/packed
 
-Each epoch has all rows in another order. Started again with the same command, it goes on after the last checkpoint
+Each epoch has all rows in another order. Started again with the same command, it continues after the last checkpoint
 with the same losses, also on another number of hosts: step t has rows t * batch up to (t + 1) * batch of the shuffled
 ones, whoever reads them. The model is that of train.py, beside this file. Besides gristmill it needs `optax`.
 """
@@ -39,7 +39,7 @@ def main() -> None:
     parser.add_argument("--coordinator", default="127.0.0.1:7777")
     arguments = parser.parse_args()
     if arguments.hosts > 1:
-        jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other backends have their own
+        jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other platforms have their own
         jax.distributed.initialize(arguments.coordinator, num_processes=arguments.hosts, process_id=arguments.host)
     mesh = Mesh(jax.devices(), ("data",))
     sharding = NamedSharding(mesh, PartitionSpec("data"))

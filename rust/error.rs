@@ -5,7 +5,7 @@ use std::sync::Arc;
 
 use gristmill_system::catch_panic;
 
-/// An error in the data of a shard, with its location.
+/// An error in the data of a shard, with shard, record and byte.
 ///
 /// `record` is the 0-based line (blank lines counted) or row, `byte` the offset of a line's first byte in the inflated
 /// shard; for damage to a compressed stream, `byte` is the number of bytes inflated before it. Rows have no `byte`. Both

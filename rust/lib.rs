@@ -1,6 +1,6 @@
 //! The core of gristmill, which turns raw training data into the batches that language models are trained on.
 //!
-//! Data flows through `store` (bytes by name), `codec` (inflate), `format` (find records, extract the text), the
+//! Data goes through `store` (bytes by name), `codec` (inflate), `format` (find records, extract the text), the
 //! crate `gristmill_encoder` (text to ids), `lane` (the order of documents), `pack` (ids to rows of a `batch`) and
 //! `pipeline` (the threads that do all that, and the consumer's side). Each depends only on those before it, and from
 //! `lane` on also on `spec`, which says what the stream is, and on `quarantine`. `prompts` reads into memory what needs

@@ -50,12 +50,12 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
     })
 }
 
-/// Lets another worker work in the place of this thread.
+/// Lets another worker work in place of this thread.
 #[cfg(feature = "remote")]
 pub trait Waiting {
     /// This thread waits.
     fn begin_wait(&self);
-    /// It goes on.
+    /// It continues.
     fn end_wait(&self);
 }
 

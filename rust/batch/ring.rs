@@ -277,7 +277,7 @@ pub struct RowMut<'a> {
     schema: &'a BatchSchema,
     /// Its index in the batch.
     row: usize,
-    /// While this exists, the lane hands out no other row, and does not publish.
+    /// While this exists, no other row of the lane can be had, and does not publish.
     lane: PhantomData<&'a mut ()>,
 }
 

@@ -121,7 +121,7 @@ pub enum Content {
     TargetMask,
     /// The number of tokens of each segment, and zeros behind the last.
     SegmentLength,
-    /// The id that follows the row's last token in its document, which goes on in a later row.
+    /// The id that follows the row's last token in its document, which continues in a later row.
     NextToken,
     /// For each run of tokens that are consecutive in their document: shard, record, offset, length.
     Provenance,

@@ -10,16 +10,16 @@ pub const MAGIC: [u8; 2] = [0x1f, 0x8b];
 /// A chain of gzip members.
 #[derive(Default)]
 pub(super) struct Gzip {
-    /// The member being inflated; none before the first and between members.
-    member: Option<Decompress>,
+    /// Inflates a member; none before the first and between members.
+    inflater: Option<Decompress>,
     /// Bytes inflated.
     inflated: u64,
-    place: Place,
+    member: Member,
 }
 
 /// The member being inflated, for messages.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(super) struct Place {
+pub(super) struct Member {
     /// Its offset in the file.
     pub(super) start: u64,
     /// Bytes inflated before it.
@@ -30,7 +30,7 @@ impl Gzip {
     /// Inflates into `out`. Returns 0 at the end.
     pub(super) fn read(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
         loop {
-            if self.member.is_none() && !self.open_member(input)? {
+            if self.inflater.is_none() && !self.open_member(input)? {
                 return Ok(0);
             }
             let written = self.inflate(input, out)?;
@@ -46,28 +46,28 @@ impl Gzip {
             return Ok(false);
         }
         // In gzip mode zlib-rs itself checks header, CRC-32 and length.
-        self.member = Some(Decompress::new_gzip(15));
-        self.place = Place { start: input.offset(), inflated_start: self.inflated };
+        self.inflater = Some(Decompress::new_gzip(15));
+        self.member = Member { start: input.offset(), inflated_start: self.inflated };
         Ok(true)
     }
 
     /// Inflates the input already read of the current member, if there is one.
     fn inflate(&mut self, input: &mut Input, out: &mut [u8]) -> Result<usize, Damage> {
-        let Some(member) = &mut self.member else { return Ok(0) };
-        let (total_in, total_out) = (member.total_in(), member.total_out());
-        let status = member.decompress(input.fill()?, out, FlushDecompress::None);
-        let read = (member.total_in() - total_in) as usize;
-        let written = (member.total_out() - total_out) as usize;
+        let Some(inflater) = &mut self.inflater else { return Ok(0) };
+        let (total_in, total_out) = (inflater.total_in(), inflater.total_out());
+        let status = inflater.decompress(input.fill()?, out, FlushDecompress::None);
+        let read = (inflater.total_in() - total_in) as usize;
+        let written = (inflater.total_out() - total_out) as usize;
         input.consume(read);
         self.inflated += written as u64;
         match status {
-            Ok(Status::StreamEnd) => self.member = None,
-            Ok(_) if read == 0 && written == 0 => return Err(self.place.truncated(input.offset()).into()),
+            Ok(Status::StreamEnd) => self.inflater = None,
+            Ok(_) if read == 0 && written == 0 => return Err(self.member.truncated(input.offset()).into()),
             Ok(_) => {}
             Err(error) => {
                 return Err(Damage {
                     written,
-                    reason: self.place.corrupt(error.message().unwrap_or_default()),
+                    reason: self.member.corrupt(error.message().unwrap_or_default()),
                 });
             }
         }
@@ -92,7 +92,7 @@ pub(super) fn find_member(input: &mut Input) -> Result<bool, String> {
     }
 }
 
-impl Place {
+impl Member {
     /// The message for an error of zlib-rs.
     pub(super) fn corrupt(&self, error: &str) -> String {
         let (expected, found) = match error {

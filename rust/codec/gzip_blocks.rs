@@ -1,10 +1,10 @@
 //! Gzip by the blocks of deflate, for pieces: a block belongs to the piece in which it starts. A piece is found from the
-//! start of the file, or from a checkpoint of its index.
+//! start of the file, or from a seek point of its index.
 
 use memchr::memchr_iter;
 
-use super::gzip::{Place, find_member};
-use super::gzip_index::Checkpoint;
+use super::gzip::{Member, find_member};
+use super::gzip_index::SeekPoint;
 use super::inflater::{Inflated, Inflater, Stop, crc_of};
 use super::{CHUNK_BYTES, Damage, Input};
 
@@ -19,7 +19,7 @@ pub(super) struct GzipBlocks {
     /// How many bits that were read belong to the next block.
     bits: u8,
     inflated: u64,
-    place: Place,
+    member: Member,
     /// The checksum of the bytes of the member that were inflated.
     crc: u32,
 }
@@ -54,7 +54,7 @@ impl GzipBlocks {
             is_between: true,
             bits: 0,
             inflated: 0,
-            place: Place::default(),
+            member: Member::default(),
             crc: 0,
         }
     }
@@ -76,19 +76,19 @@ impl GzipBlocks {
         }
     }
 
-    /// Goes to the first block that starts at `start` or after it, from the start of the file or from a checkpoint.
+    /// Goes to the first block that starts at `start` or after it, from the start of the file or from a seek point.
     pub(super) fn find(
         &mut self,
         input: &mut Input,
         start: u64,
-        from: Option<&Checkpoint>,
+        from: Option<&SeekPoint>,
     ) -> Result<BlockStart, String> {
         let mut found = BlockStart::default();
         input.go_to(0);
-        if let Some(checkpoint) = from {
-            self.resume(input, checkpoint)?;
-            found.lines = checkpoint.lines;
-            found.before = checkpoint.before;
+        if let Some(seek_point) = from {
+            self.resume(input, seek_point)?;
+            found.lines = seek_point.lines;
+            found.before = seek_point.before;
         }
         let mut chunk = vec![0; CHUNK_BYTES];
         loop {
@@ -101,11 +101,11 @@ impl GzipBlocks {
         Ok(found)
     }
 
-    /// Continues at a checkpoint.
-    fn resume(&mut self, input: &mut Input, checkpoint: &Checkpoint) -> Result<(), String> {
-        let Checkpoint { offset, bits, inflated, place, crc, is_in_member, .. } = *checkpoint;
-        (self.inflated, self.place, self.crc, self.bits, self.is_between) =
-            (inflated, place, crc, bits, true);
+    /// Continues at a seek point.
+    fn resume(&mut self, input: &mut Input, seek_point: &SeekPoint) -> Result<(), String> {
+        let SeekPoint { offset, bits, inflated, member, crc, is_in_member, .. } = *seek_point;
+        (self.inflated, self.member, self.crc, self.bits, self.is_between) =
+            (inflated, member, crc, bits, true);
         self.state = if is_in_member { State::Blocks } else { State::Closed };
         let mut byte = 0;
         input.go_to(offset - u64::from(bits > 0));
@@ -114,21 +114,21 @@ impl GzipBlocks {
             input.consume(1);
         }
         if is_in_member {
-            self.inflater.start_block(bits, byte, &checkpoint.window);
+            self.inflater.start_block(bits, byte, &seek_point.window);
         }
         Ok(())
     }
 
-    /// The place where it stopped, between blocks, after so many lines and this byte. None at the end of the file.
-    pub(super) fn checkpoint(&self, input: &Input, lines: u64, before: Option<u8>) -> Option<Checkpoint> {
+    /// Where it stopped, between blocks, after so many lines and this byte. None at the end of the file.
+    pub(super) fn seek_point(&self, input: &Input, lines: u64, before: Option<u8>) -> Option<SeekPoint> {
         let is_in_member = self.state != State::Closed;
-        self.is_between.then(|| Checkpoint {
+        self.is_between.then(|| SeekPoint {
             offset: self.block_start(input),
             bits: self.bits % 8,
             inflated: self.inflated,
             lines,
             before,
-            place: self.place,
+            member: self.member,
             crc: self.crc,
             is_in_member,
             window: if is_in_member { self.inflater.window() } else { Vec::new() },
@@ -147,7 +147,7 @@ impl GzipBlocks {
         }
         self.inflater.start_member();
         self.state = State::Header;
-        self.place = Place { start: input.offset(), inflated_start: self.inflated };
+        self.member = Member { start: input.offset(), inflated_start: self.inflated };
         self.crc = 0;
         Ok(true)
     }
@@ -161,7 +161,7 @@ impl GzipBlocks {
         let damaged = |reason| Damage { written, reason };
         match stop {
             Stop::Used if read == 0 && written == 0 => {
-                return Err(self.place.truncated(input.offset()).into());
+                return Err(self.member.truncated(input.offset()).into());
             }
             Stop::Used | Stop::LastBlock => {}
             Stop::Block(_) if self.state == State::Header => self.state = State::Member,
@@ -172,30 +172,30 @@ impl GzipBlocks {
                 }
                 (self.state, self.is_between, self.bits) = (State::Closed, true, 0);
             }
-            Stop::Invalid(error) => return Err(damaged(self.place.corrupt(&error))),
+            Stop::Invalid(error) => return Err(damaged(self.member.corrupt(&error))),
         }
         Ok(written)
     }
 
-    /// Checks the end of a member that was entered at a checkpoint.
+    /// Checks the end of a member that was entered at a seek point.
     fn check_trailer(&self, input: &mut Input) -> Result<(), String> {
         let mut trailer = Vec::new();
         while trailer.len() < TRAILER_BYTES {
             let chunk = input.fill()?;
             let taken = chunk.len().min(TRAILER_BYTES - trailer.len());
             if taken == 0 {
-                return Err(self.place.truncated(input.offset()));
+                return Err(self.member.truncated(input.offset()));
             }
             trailer.extend_from_slice(&chunk[..taken]);
             input.consume(taken);
         }
-        let length = (self.inflated - self.place.inflated_start) as u32;
+        let length = (self.inflated - self.member.inflated_start) as u32;
         let (crc, expected_length) = trailer.split_at(4);
         if crc != self.crc.to_le_bytes() {
-            return Err(self.place.corrupt("incorrect data check"));
+            return Err(self.member.corrupt("incorrect data check"));
         }
         if expected_length != length.to_le_bytes() {
-            return Err(self.place.corrupt("incorrect length check"));
+            return Err(self.member.corrupt("incorrect length check"));
         }
         Ok(())
     }

@@ -1,8 +1,8 @@
-//! Seek indexes of gzip files: checkpoints at which inflating can start, in a file of their own.
+//! Seek indexes of gzip files: seek points at which inflating can start, in a file of their own.
 //!
 //! ```text
 //! header      HEADER_BYTES: magic, size of the shard, its last bytes (the CRC-32 and length of its text), CRC-32
-//! checkpoint  ENTRY_BYTES, one after another: numbers, the window of 32 KiB, CRC-32
+//! seek point  ENTRY_BYTES, one after another: numbers, the window of 32 KiB, CRC-32
 //! ```
 //!
 //! The stream does not depend on whether there is an index: it only saves inflating the file up to a piece.
@@ -16,14 +16,14 @@ use std::sync::atomic::AtomicBool;
 
 use memchr::memchr_iter;
 
-use super::gzip::Place;
+use super::gzip::Member;
 use super::gzip_blocks::GzipBlocks;
 use super::inflater::{WINDOW_BYTES, crc_of};
 use super::{CHUNK_BYTES, Input};
 use crate::store::{Source, open_regular, read_exact_at};
 
-/// Compressed bytes between two checkpoints: the index has less than a hundredth of its shard, and inflating up to a piece
-/// takes some hundredths of a second.
+/// Compressed bytes between two seek points: the index has less than a hundredth of its shard, and inflating up to a
+/// piece takes some hundredths of a second.
 const SPACING: u64 = 4 << 20;
 
 const MAGIC: [u8; 24] = *b"gristmill gzip index 1\n\0";
@@ -31,9 +31,9 @@ const TAIL_BYTES: usize = 8;
 const HEADER_BYTES: usize = 24 + 8 + TAIL_BYTES + 4;
 const ENTRY_BYTES: usize = 5 * 8 + 4 + 4 + 4 + WINDOW_BYTES + 4;
 
-/// A place between two blocks.
+/// A point between two blocks.
 #[derive(Debug, Clone, PartialEq, Eq)]
-pub(super) struct Checkpoint {
+pub(super) struct SeekPoint {
     /// The offset of the first byte that has no bit of the block before.
     pub(super) offset: u64,
     /// How many bits of the byte before it are the next block's.
@@ -42,7 +42,7 @@ pub(super) struct Checkpoint {
     pub(super) inflated: u64,
     pub(super) lines: u64,
     pub(super) before: Option<u8>,
-    pub(super) place: Place,
+    pub(super) member: Member,
     /// The checksum of the member's text up to here.
     pub(super) crc: u32,
     /// Whether the next block is not the first one of a member.
@@ -94,8 +94,8 @@ impl GzipIndex {
         Ok(Some(Self { file, entries: rest / ENTRY_BYTES as u64 }))
     }
 
-    /// The last checkpoint at `offset` or before it.
-    pub(super) fn before(&self, offset: u64) -> Result<Option<Checkpoint>, String> {
+    /// The last seek point at `offset` or before it.
+    pub(super) fn before(&self, offset: u64) -> Result<Option<SeekPoint>, String> {
         let (mut low, mut high) = (0, self.entries);
         while low < high {
             let middle = low + (high - low) / 2;
@@ -106,8 +106,8 @@ impl GzipIndex {
         let Some(index) = low.checked_sub(1) else { return Ok(None) };
         let mut entry = vec![0; ENTRY_BYTES];
         self.read(&mut entry, index)?;
-        let checkpoint = Checkpoint::from_bytes(&entry);
-        checkpoint.map(Some).ok_or_else(|| failed("a wrong checksum"))
+        let seek_point = SeekPoint::from_bytes(&entry);
+        seek_point.map(Some).ok_or_else(|| failed("a wrong checksum"))
     }
 
     fn read(&self, out: &mut [u8], index: u64) -> Result<(), String> {
@@ -145,9 +145,9 @@ fn write_index_every(
             lines += memchr_iter(b'\n', &chunk[..length]).count() as u64;
             continue;
         }
-        let Some(checkpoint) = blocks.checkpoint(&input, lines, before) else { break };
-        out.write_all(&checkpoint.to_bytes()).map_err(cannot_write)?;
-        end = checkpoint.offset + spacing;
+        let Some(seek_point) = blocks.seek_point(&input, lines, before) else { break };
+        out.write_all(&seek_point.to_bytes()).map_err(cannot_write)?;
+        end = seek_point.offset + spacing;
     }
     out.flush().map_err(cannot_write)
 }
@@ -166,9 +166,9 @@ fn header(source: &mut dyn Source) -> io::Result<[u8; HEADER_BYTES]> {
     Ok(header)
 }
 
-impl Checkpoint {
+impl SeekPoint {
     fn to_bytes(&self) -> Vec<u8> {
-        let Place { start, inflated_start } = self.place;
+        let Member { start, inflated_start } = self.member;
         let mut bytes = Vec::with_capacity(ENTRY_BYTES);
         for number in [self.offset, self.inflated, self.lines, start, inflated_start] {
             bytes.extend(number.to_le_bytes());
@@ -206,7 +206,7 @@ impl Checkpoint {
             inflated,
             lines,
             before: (*has_before > 0).then_some(*before),
-            place: Place { start, inflated_start },
+            member: Member { start, inflated_start },
             crc: u32::from_le_bytes(*crc),
             is_in_member: *is_in_member > 0,
             window: window.get(..u32::from_le_bytes(*length) as usize)?.to_vec(),
@@ -223,7 +223,7 @@ fn unusable(path: &Path, found: &str) -> String {
 
 fn failed(found: &str) -> String {
     format!(
-        "expected a checkpoint of its index, found: {found}; make it again with gristmill index, or remove it"
+        "expected a seek point of its index, found: {found}; make it again with gristmill index, or remove it"
     )
 }
 
@@ -249,18 +249,15 @@ mod tests {
         Ok(index)
     }
 
-    fn checkpoints(index: &[u8]) -> Vec<Checkpoint> {
-        index[HEADER_BYTES..]
-            .chunks(ENTRY_BYTES)
-            .map(|entry| Checkpoint::from_bytes(entry).unwrap())
-            .collect()
+    fn seek_points(index: &[u8]) -> Vec<SeekPoint> {
+        index[HEADER_BYTES..].chunks(ENTRY_BYTES).map(|entry| SeekPoint::from_bytes(entry).unwrap()).collect()
     }
 
     /// The bytes before a piece, its inflated bytes, and the error that ends it.
     fn piece(
         file: &[u8],
         bytes: Range<u64>,
-        from: Option<&Checkpoint>,
+        from: Option<&SeekPoint>,
     ) -> (super::super::gzip_blocks::BlockStart, Vec<u8>, Option<String>) {
         let mut input = Input::new(Box::new(file.to_vec()), &Arc::default());
         let mut blocks = GzipBlocks::new();
@@ -329,8 +326,8 @@ mod tests {
     fn pieces_are_the_text_with_and_without_an_index() {
         for (number, (text, file)) in files().iter().enumerate() {
             let size = file.len() as u64;
-            let checkpoints = checkpoints(&index(1 + size / 20, file).unwrap());
-            assert!(!checkpoints.is_empty() || number == 5, "{number}: {}", checkpoints.len());
+            let seek_points = seek_points(&index(1 + size / 20, file).unwrap());
+            assert!(!seek_points.is_empty() || number == 5, "{number}: {}", seek_points.len());
             for pieces in [1, 2, 3, 7, 40] {
                 let mut found = Vec::new();
                 for piece_number in 0..pieces {
@@ -339,10 +336,10 @@ mod tests {
                     assert_eq!(whole.2, None);
                     assert_eq!(whole.0.inflated, found.len() as u64);
                     assert_eq!(whole.0.before, found.last().copied());
-                    let before = checkpoints.iter().filter(|checkpoint| checkpoint.offset <= bytes.start);
-                    for checkpoint in before {
-                        let resumed = piece(file, bytes.clone(), Some(checkpoint));
-                        assert!(resumed == whole, "{number}: {bytes:?} from {}", checkpoint.offset);
+                    let before = seek_points.iter().filter(|seek_point| seek_point.offset <= bytes.start);
+                    for seek_point in before {
+                        let resumed = piece(file, bytes.clone(), Some(seek_point));
+                        assert!(resumed == whole, "{number}: {bytes:?} from {}", seek_point.offset);
                     }
                     found.extend(whole.1);
                 }
@@ -352,20 +349,20 @@ mod tests {
     }
 
     #[test]
-    fn checkpoints_are_found_and_checked() {
+    fn seek_points_are_found_and_checked() {
         let folder = tempfile::tempdir().unwrap();
         let path = folder.path().join("s.gz");
         let (_, mut file) = files().swap_remove(0);
         let mut bytes = index(10_000, &file).unwrap();
-        let checkpoints = checkpoints(&bytes);
+        let seek_points = seek_points(&bytes);
         std::fs::write(index_path(&path), &bytes).unwrap();
         let open = |file: &Vec<u8>| GzipIndex::open(&path, &mut file.clone());
         let found = open(&file).unwrap().unwrap();
-        assert_eq!(found.before(checkpoints[0].offset - 1), Ok(None));
-        for checkpoint in &checkpoints {
-            assert_eq!(found.before(checkpoint.offset), Ok(Some(checkpoint.clone())));
+        assert_eq!(found.before(seek_points[0].offset - 1), Ok(None));
+        for seek_point in &seek_points {
+            assert_eq!(found.before(seek_point.offset), Ok(Some(seek_point.clone())));
         }
-        assert_eq!(found.before(u64::MAX), Ok(checkpoints.last().cloned()));
+        assert_eq!(found.before(u64::MAX), Ok(seek_points.last().cloned()));
         *bytes.last_mut().unwrap() ^= 1;
         std::fs::write(index_path(&path), &bytes).unwrap();
         assert!(found.before(u64::MAX).unwrap_err().contains("a wrong checksum"));
@@ -376,9 +373,9 @@ mod tests {
     }
 
     #[test]
-    fn wrong_checksums_are_found_from_a_checkpoint_too() {
+    fn wrong_checksums_are_found_from_a_seek_point_too() {
         let (text, file) = files().swap_remove(0);
-        let checkpoints = checkpoints(&index(10_000, &file).unwrap());
+        let seek_points = seek_points(&index(10_000, &file).unwrap());
         for (place, expected) in
             [(8, "the CRC-32 in the gzip trailer"), (4, "the length in the gzip trailer")]
         {
@@ -386,11 +383,11 @@ mod tests {
             let at = damaged.len() - place;
             damaged[at] ^= 1;
             assert!(index(10_000, &damaged).unwrap_err().contains(expected));
-            let (start, found, error) = piece(&damaged, 15_000..u64::MAX, Some(&checkpoints[0]));
+            let (start, found, error) = piece(&damaged, 15_000..u64::MAX, Some(&seek_points[0]));
             assert_eq!(start.inflated as usize + found.len(), text.len());
             assert!(error.unwrap().contains(expected));
         }
-        let (_, _, error) = piece(&file[..file.len() - 5], 15_000..u64::MAX, Some(&checkpoints[0]));
+        let (_, _, error) = piece(&file[..file.len() - 5], 15_000..u64::MAX, Some(&seek_points[0]));
         assert!(error.unwrap().contains("the file is truncated"));
     }
 
@@ -404,14 +401,14 @@ mod tests {
             start in 0..200_000_u64,
         ) {
             let (text, mut file) = files().swap_remove(3);
-            let checkpoints = checkpoints(&index(20_000, &file).unwrap());
+            let seek_points = seek_points(&index(20_000, &file).unwrap());
             let at = at.index(file.len());
             file[at] ^= 1_u8 << bit;
-            for checkpoint in checkpoints.iter().filter(|checkpoint| checkpoint.offset <= start) {
+            for seek_point in seek_points.iter().filter(|seek_point| seek_point.offset <= start) {
                 let mut input = Input::new(Box::new(file.clone()), &Arc::default());
                 let mut blocks = GzipBlocks::new();
                 let mut chunk = vec![0; 70_000];
-                if blocks.find(&mut input, start, Some(checkpoint)).is_ok() {
+                if blocks.find(&mut input, start, Some(seek_point)).is_ok() {
                     while blocks.read(&mut input, u64::MAX, &mut chunk).is_ok_and(|length| length > 0) {}
                 }
             }

@@ -5,13 +5,13 @@ use std::sync::Arc;
 use super::keep::Expression;
 use super::{Position, Projection, RawKind, RawRecord, Scratch, Values, located};
 use crate::error::ShardError;
-use crate::store::Places;
+use crate::store::Access;
 
 /// The wanted records and columns, and limits of reading.
 #[derive(Debug, Clone, PartialEq)]
 pub struct ReadOptions {
     /// Where the names of shards lead.
-    pub places: Places,
+    pub access: Access,
     /// The wanted columns of each record.
     pub projection: Projection,
     /// The filter: only records for which it is true are kept. None: all are. Its paths are in the projection.

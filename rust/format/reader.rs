@@ -14,7 +14,7 @@ use super::{
 };
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result};
-use crate::store::{Places, Shard, Source};
+use crate::store::{Access, Shard, Source};
 
 /// Inflated bytes requested at once.
 pub(super) const CHUNK_BYTES: usize = 128 << 10;
@@ -103,7 +103,7 @@ impl RecordReader {
     /// [`Error::Shard`]; one that cannot be opened for lack of descriptors or memory is an [`Error::System`]. Once `stop`
     /// is set, by another thread, reading the shard fails.
     pub fn open(shard: &Shard, options: &Arc<ReadOptions>, stop: &Arc<AtomicBool>) -> Result<Self> {
-        Self::of_shard(shard, options.places.open(shard, stop)?, options, stop)
+        Self::of_shard(shard, options.access.open(shard, stop)?, options, stop)
     }
 
     /// Opens a shard at a position that [`position`](Self::position) returned earlier. Nothing before it is parsed, but
@@ -159,7 +159,7 @@ impl RecordReader {
             }
             (Format::Jsonl, Some(piece)) => {
                 let index = match codec {
-                    Codec::Gzip => GzipIndex::open(&options.places.folder.join(&*shard.path), &mut *source),
+                    Codec::Gzip => GzipIndex::open(&options.access.folder.join(&*shard.path), &mut *source),
                     Codec::None | Codec::Zstd => Ok(None),
                 };
                 let index = index.map_err(Error::Argument)?;
@@ -364,8 +364,8 @@ fn lost(shard: &Arc<str>, reason: String) -> ReadError {
 }
 
 /// How many bytes a shard of lines inflates to.
-pub fn inflated_bytes(shard: &Shard, places: &Places) -> Result<u64> {
-    let mut file = places.open(shard, &Arc::default())?;
+pub fn inflated_bytes(shard: &Shard, access: &Access) -> Result<u64> {
+    let mut file = access.open(shard, &Arc::default())?;
     let (codec, format) = sniff(&mut *file, &shard.path).map_err(|reason| lost(&shard.path, reason))?;
     if format != Format::Jsonl {
         let reason = format!("expected JSON lines, found {format:?}: only lines are inflated as a whole");
@@ -404,7 +404,7 @@ mod tests {
 
     fn options() -> Arc<ReadOptions> {
         Arc::new(ReadOptions {
-            places: Places::default(),
+            access: Access::default(),
             projection: Projection::text("text"),
             keep: None,
             max_document_bytes: 100,

@@ -137,7 +137,7 @@ mod tests {
 
     fn open(bytes: &str, number: u64) -> SidecarReader {
         let options = Arc::new(ReadOptions {
-            places: crate::store::Places::default(),
+            access: crate::store::Access::default(),
             projection: Projection::all(),
             keep: None,
             max_document_bytes: 20,

@@ -13,7 +13,7 @@ pub type Assignment = Vec<Vec<u32>>;
 ///
 /// The rule is a pure function of its arguments: shards go largest first to the lane with the fewest bytes so far (then
 /// the fewest shards, then the lowest number), which gives every lane a shard as long as there are as many shards as
-/// lanes. Without a seed, a lane reads its shards in manifest order. With one, in every epoch ties in size are broken
+/// lanes. Without a seed, a lane reads its shards in manifest order. With one, in every epoch ties in size are decided
 /// by the seed, the shares are permuted among the lanes, and each lane's order is permuted.
 pub fn assign_shards(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64) -> Assignment {
     let rank: Vec<u32> = match seed {

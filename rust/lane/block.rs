@@ -57,7 +57,7 @@ pub enum RawEntry {
 /// A record that cannot be used.
 #[derive(Debug)]
 pub struct BadRecord {
-    /// The error, with its location.
+    /// The error, with shard, record and byte.
     pub error: ShardError,
     /// Whether the records after it can be read.
     pub after: AfterError,

@@ -254,7 +254,7 @@ impl LaneReader {
             // The error may be an effect of the stop, not damage.
             return Err(Error::Closed);
         }
-        if let Some(outage) = self.spec.read.places.outage() {
+        if let Some(outage) = self.spec.read.access.outage() {
             return Err(outage);
         }
         block.entries.push(RawEntry::Unreadable(bad));
@@ -266,7 +266,7 @@ impl LaneReader {
         self.assignment[self.lane][self.position.shard as usize]
     }
 
-    /// Fetches a shard in a store once more, if it was found to be damaged at a place where it was not before, and goes on
+    /// Fetches a shard in a store once more, if it was found to be damaged where it was not before, and continues
     /// at the start of the block. False: it is no better, or was not fetched.
     fn is_good_again(&mut self, block: &mut RawBlock) -> Result<bool> {
         let found = self.position.record;
@@ -281,7 +281,8 @@ impl LaneReader {
             let name = self.spec.shards[self.shard_index() as usize].name();
             return Err(Error::System(format!(
                 "{name}: expected the records that were read before, found others when it was fetched again: bytes \
-                 arrived damaged, and some of records {} to {} are wrong; go on from a state that was saved before them",
+                 arrived damaged, and some of records {} to {} are wrong; continue from a state that was saved before \
+                 them",
                 visit.start.record, visit.mark.position.record
             )));
         }
@@ -319,7 +320,7 @@ impl LaneReader {
         let lane = &self.assignment[self.lane];
         if let Some(next) = lane.get(self.position.shard as usize + 1) {
             let shards = &self.spec.shards;
-            self.spec.read.places.announce(&shards[self.shard_index() as usize], &shards[*next as usize]);
+            self.spec.read.access.announce(&shards[self.shard_index() as usize], &shards[*next as usize]);
         }
         match self.open_at(self.position) {
             Err(Error::Shard(_)) if self.may_be_fetched_again() => self.open_at(self.position),
@@ -329,12 +330,12 @@ impl LaneReader {
 
     /// Whether the shard is in a store that has it and answers; says so in the log.
     fn may_be_fetched_again(&self) -> bool {
-        let (shard, places) = (&self.spec.shards[self.shard_index() as usize], &self.spec.read.places);
-        let may = !self.stop.load(Ordering::Relaxed) && places.outage().is_none() && places.holds(shard);
+        let (shard, access) = (&self.spec.shards[self.shard_index() as usize], &self.spec.read.access);
+        let may = !self.stop.load(Ordering::Relaxed) && access.outage().is_none() && access.holds(shard);
         if may {
-            places.forget(shard);
+            access.forget(shard);
             let (name, record) = (shard.name(), self.position.record);
-            places.note(&format!("{name}: damaged at record {record}; fetching it once more"));
+            access.note(&format!("{name}: damaged at record {record}; fetching it once more"));
         }
         may
     }

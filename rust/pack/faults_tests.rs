@@ -24,7 +24,7 @@ fn around(damaged: &[u8]) -> Folder {
 }
 
 /// Every truncation, and a flip of each byte: the error is at the same record and byte under both policies, and from
-/// every place that a state can name.
+/// every position that a state can name.
 #[test]
 fn damage_has_the_same_position_under_both_policies_and_after_restores() {
     let whole =
@@ -144,7 +144,7 @@ fn too_many_bad_records_are_reported_at_the_last_one() {
 /// A lane's shards vary in number from epoch to epoch; how many it may lose does not depend on which comes first.
 #[test]
 fn lost_shards_are_judged_alike_in_every_epoch() {
-    // One lane gets the large shard, the other the ten small ones, of which two are broken like the large one.
+    // One lane gets the large shard, the other the ten small ones, of which two are damaged like the large one.
     let small = gzip(&lines(&["a", "b", "c"]));
     let large = gzip(&(0..2000).map(|number| line(&format!("{number:x}"))).collect::<String>());
     let files = || {

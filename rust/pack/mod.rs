@@ -9,7 +9,7 @@
 //! full, look at the tokens of the source that come next, and write some of them. `concat`, `pad` and `best_fit` differ in how many tokens of a document go into a row and in when a row is
 //! closed. `step` knows at which index of which row the next token is written, `rows` what each field holds of it.
 //!
-//! Data flows from the queue to the step, as [`TokenSlice`](tokens::TokenSlice)s of a document. The queue knows nothing
+//! Data goes from the queue to the step, as [`TokenSlice`](tokens::TokenSlice)s of a document. The queue knows nothing
 //! of rows but these numbers: how many tokens [`advance`](queue::DocumentQueue::advance) moves past, how much padding and
 //! how many trained tokens a row has when [`count_row`](queue::DocumentQueue::count_row) ends it, and how many tokens one
 //! had that is [left out](queue::DocumentQueue::leave_out_row) because nothing of it is trained on: it is filled again.

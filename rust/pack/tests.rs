@@ -53,7 +53,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         shards,
         plan: Plan::new(sizes, 1, None),
         read: Arc::new(ReadOptions {
-            places: crate::store::Places::default(),
+            access: crate::store::Access::default(),
             projection: Projection::text("text"),
             keep: None,
             max_document_bytes: 1 << 25,

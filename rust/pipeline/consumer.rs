@@ -62,7 +62,7 @@ pub struct Stats {
     pub totals: Totals,
     /// Rows delivered since the start of the stream, padding rows included.
     pub rows: u64,
-    /// Places in those rows that hold no token.
+    /// Access in those rows that hold no token.
     pub padding_tokens: u64,
     /// Whole steps, skipped ones included.
     pub batches: u64,
@@ -121,7 +121,7 @@ pub struct Batch {
 }
 
 enum Phase {
-    /// No worker was started for the place where the stream stands.
+    /// No worker was started for the step at which the stream stands.
     Idle,
     Running(Running),
     /// All lanes have ended. Holds the step after their last, which they have filled with padding.
@@ -224,7 +224,7 @@ impl Pipeline {
         }
     }
 
-    /// Moves to another place in the stream, clears an end or a failure, and starts no thread.
+    /// Moves to another step and row, clears an end or a failure, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
         self.assert_own_process()?;
         if let Phase::Failed(Error::Closed) = self.phase {
@@ -247,7 +247,7 @@ impl Pipeline {
                 delivered.row
             )));
         }
-        // The new place may count what has been delivered here and is not on disk.
+        // The new state may count what has been delivered here and is not on disk.
         let synced = self.sync_quarantine_file();
         if delivered.cursors.iter().any(|cursor| cursor.totals.quarantined + cursor.totals.undecodable > 0) {
             synced?;
@@ -313,7 +313,7 @@ impl Pipeline {
         }
     }
 
-    /// Hands out the current step, or its next row, and advances the state with it; or returns the error of the first
+    /// Returns the current step, or its next row, and advances the state with it; or returns the error of the first
     /// lane that failed in it. A skipped step is let go, after which the next one is pending.
     fn advance(&mut self, timeout: Duration) -> Result<Delivery> {
         let running = match &mut self.phase {
@@ -429,10 +429,10 @@ impl Pipeline {
     #[cfg(feature = "remote")]
     pub fn network(&self) -> impl Iterator<Item = &gristmill_remote::Counters> {
         let streams = self.stream.sources.iter();
-        streams.filter(|stream| stream.is_remote()).map(|stream| stream.read.places.stores.counters())
+        streams.filter(|stream| stream.is_remote()).map(|stream| stream.read.access.stores.counters())
     }
 
-    /// Statistics of this host's lanes, up to a place.
+    /// Statistics of this host's lanes, up to a step and row.
     pub fn stats(&self, place: &Delivered) -> Stats {
         let Delivered { step, row, skipped_tokens, .. } = place;
         let spec = self.stream.rows;
@@ -443,11 +443,11 @@ impl Pipeline {
         // A saved state may hold any numbers.
         let rows = step.saturating_mul(self.host.lanes.len() as u64).saturating_add(*row as u64);
         let rows = rows.saturating_mul(spec.rows_per_lane as u64);
-        let places = rows.saturating_mul(spec.sequence_length as u64);
+        let elements = rows.saturating_mul(spec.sequence_length as u64);
         Stats {
             totals,
             rows,
-            padding_tokens: places.saturating_sub(totals.tokens),
+            padding_tokens: elements.saturating_sub(totals.tokens),
             batches: *step,
             skipped_steps: self.stream.skipped_before(*step),
             skipped_tokens: *skipped_tokens,

@@ -86,7 +86,7 @@ impl ImageDecoder {
         let shard = &stream.shards[image.shard as usize];
         let file = match self.open.take() {
             Some((_, _, file)) => file,
-            None => stream.read.places.open(shard, &self.stop)?,
+            None => stream.read.access.open(shard, &self.stop)?,
         };
         key_at(file, image.record, &self.stop).map_err(|error| {
             let reason = format!("expected to read the name of a sample again, found: {error}");
@@ -99,7 +99,7 @@ impl ImageDecoder {
         let stream = &self.stream.sources[image.source];
         let shard = Arc::clone(stream.shards[image.shard as usize].name());
         let error = ShardError { shard, record: None, byte: Some(byte), reason };
-        stream.read.places.outage().unwrap_or(Error::Shard(error))
+        stream.read.access.outage().unwrap_or(Error::Shard(error))
     }
 
     /// Reads the bytes of an image file.
@@ -109,13 +109,13 @@ impl ImageDecoder {
         let shard = &stream.shards[index as usize];
         let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {
             Some((_, _, file)) => file,
-            None => stream.read.places.open(shard, &self.stop)?,
+            None => stream.read.access.open(shard, &self.stop)?,
         };
         let (_, _, open) = self.open.insert((source, index, open));
         self.bytes.clear();
         self.bytes.resize(bytes as usize, 0);
         read_exact_at(&mut **open, offset, &mut self.bytes).map_err(|error| {
-            if let Some(outage) = stream.read.places.outage() {
+            if let Some(outage) = stream.read.access.outage() {
                 return outage;
             }
             Error::Shard(ShardError {

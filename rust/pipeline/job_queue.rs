@@ -5,8 +5,8 @@
 //! more. Each wakes one worker, which wakes the next.
 //!
 //! Where shards are on the network there are more workers than may work at once. One that must wait for bytes lets another
-//! work in its place, and goes on as soon as one of those is done: so no core waits for the network, and the cores in use
-//! are still as many as the threads that were asked for.
+//! work in its place, and continues as soon as one of those is done: so no core waits for the network, and the cores in
+//! use are still as many as the threads that were asked for.
 
 use std::sync::PoisonError;
 
@@ -29,7 +29,7 @@ struct State {
     schedule: Schedule,
     /// Workers that work.
     working: usize,
-    /// Workers that have waited for the network, and go on before others begin.
+    /// Workers that have waited for the network, and continue before others begin.
     returning: usize,
     /// Workers that wait for work.
     idle: usize,

@@ -9,7 +9,7 @@
 //!
 //! With windows, a lane gathers the next one while it delivers the one before. Otherwise all lanes would wait for each that
 //! has delivered its own: `simulation` shows it. A lane holds no more by that than a whole window, since what it gathers
-//! takes the place of what it has delivered.
+//! replaces what it has delivered.
 
 use std::collections::VecDeque;
 

@@ -335,7 +335,7 @@ impl Shared {
 fn connect(stream: &StreamSpec) -> Result<Vec<Connection>> {
     let streams = stream.sources.iter();
     streams
-        .map(|stream| stream.read.places.connect(stream.shards.iter().chain(stream.sidecars.files())))
+        .map(|stream| stream.read.access.connect(stream.shards.iter().chain(stream.sidecars.files())))
         .collect()
 }
 

@@ -207,7 +207,7 @@ mod tests {
             let spec = PromptSpec {
                 shards: shards.collect(),
                 read: Arc::new(ReadOptions {
-                    places: folder.path().to_owned().into(),
+                    access: folder.path().to_owned().into(),
                     projection: Projection::all().with_paths(vec![path]),
                     keep: None,
                     max_document_bytes: 1 << 20,

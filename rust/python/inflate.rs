@@ -4,11 +4,11 @@ use pyo3::prelude::*;
 
 use super::error::guarded;
 use crate::format::inflated_bytes;
-use crate::store::{Places, Shard};
+use crate::store::{Access, Shard};
 
 /// How many bytes a shard of a size on disk inflates to.
 #[pyfunction]
 pub fn inflate(py: Python<'_>, path: String, size: u64) -> PyResult<u64> {
     let shard = Shard::whole(path, size);
-    Ok(guarded(py, || inflated_bytes(&shard, &Places::default()))?)
+    Ok(guarded(py, || inflated_bytes(&shard, &Access::default()))?)
 }

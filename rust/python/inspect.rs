@@ -13,7 +13,7 @@ use super::error::guarded;
 use super::keep::{Paths, Program, SidecarFiles};
 use super::sample::ChatPlan;
 use super::signals::Signals;
-use super::spec::places;
+use super::spec::access;
 use crate::codec::Codec;
 use crate::error::{Error, Result, ShardError};
 use crate::format::keep::{Expression, Operand};
@@ -217,7 +217,7 @@ impl Records {
         shard.piece = piece.map(|(start, end)| Piece { name: Arc::clone(&shard.path), bytes: start..end });
         let options = Arc::new(ReadOptions {
             // Who looks at the first records wants no bytes ahead of them.
-            places: places(PathBuf::new(), storage, 1, None),
+            access: access(PathBuf::new(), storage, 1, None),
             projection: Projection::all().with_paths(paths.into()),
             keep: None,
             max_document_bytes,
@@ -225,14 +225,14 @@ impl Records {
         let signals = Arc::new(Mutex::new(Signals::new()));
         let kinds: Vec<_> = sidecars
             .into_iter()
-            .map(|files| files.into_sidecar(&options.places, max_document_bytes))
+            .map(|files| files.into_sidecar(&options.access, max_document_bytes))
             .collect();
         let (reader, readers) = guarded(py, || {
-            let _connection = options.places.connect([&shard])?;
-            let (source, stop) = Interruptible::new(options.places.open(&shard, &Arc::default())?, &signals);
+            let _connection = options.access.connect([&shard])?;
+            let (source, stop) = Interruptible::new(options.access.open(&shard, &Arc::default())?, &signals);
             let readers = SidecarReaders::open(&kinds, &shard.path, 0, Position::default(), &stop)?;
             let reader = RecordReader::of_shard(&shard, Box::new(source), &options, &stop);
-            Ok((reader.map_err(|error| options.places.outage().unwrap_or(error))?, readers))
+            Ok((reader.map_err(|error| options.access.outage().unwrap_or(error))?, readers))
         })?;
         let joined = Joining {
             shard: shard.path,
@@ -264,7 +264,7 @@ impl Records {
         })
     }
 
-    /// Goes on to the record with this number. Returns the format's hints of where it and the next one start, and the
+    /// Continues to the record with this number. Returns the format's hints of where it and the next one start, and the
     /// record as JSON; or None if there is none from here on.
     fn record<'py>(&self, py: Python<'py>, number: u64) -> PyResult<Option<(u64, u64, Bound<'py, PyBytes>)>> {
         let found = self.with(py, |reader| Ok(record(reader, number)?))?;
@@ -345,7 +345,7 @@ impl Records {
             let read = work(&mut self.reader.lock().unwrap_or_else(PoisonError::into_inner));
             let joined = self.joined.lock().unwrap_or_else(PoisonError::into_inner);
             // An outage is no fault of a record.
-            let read = read.map_err(|error| joined.options.places.outage().unwrap_or(error));
+            let read = read.map_err(|error| joined.options.access.outage().unwrap_or(error));
             drop(joined);
             let mut signals = self.signals.lock().unwrap_or_else(PoisonError::into_inner);
             Ok((read, std::mem::replace(&mut *signals, Signals::new())))

@@ -11,7 +11,7 @@ use crate::format::keep::{Arithmetic, Comparison, Constants, Expression, Extreme
 use crate::format::{self, Projection, ReadOptions};
 use crate::spec::rows::Rows;
 use crate::spec::sidecars::{Matching, Sidecar, Sidecars};
-use crate::store::{Places, Shard};
+use crate::store::{Access, Shard};
 
 /// The paths that are wanted of records: the record's own come first, then those of each sidecar.
 #[derive(FromPyObject)]
@@ -45,8 +45,8 @@ pub struct Selected {
 
 impl Selection {
     /// As the core has it.
-    pub fn into_selected(self, places: &Places, max_document_bytes: u64) -> Selected {
-        let sidecar = |files: SidecarFiles| files.into_sidecar(places, max_document_bytes);
+    pub fn into_selected(self, access: &Access, max_document_bytes: u64) -> Selected {
+        let sidecar = |files: SidecarFiles| files.into_sidecar(access, max_document_bytes);
         let kinds: Vec<Sidecar> = self.sidecars.into_iter().map(sidecar).collect();
         let keep = self.program.map(Expression::from);
         let (keep, of_sidecars) = if kinds.is_empty() { (keep, None) } else { (None, keep) };
@@ -68,13 +68,13 @@ impl Selected {
 
 impl SidecarFiles {
     /// As the core has them.
-    pub fn into_sidecar(self, places: &Places, max_document_bytes: u64) -> Sidecar {
+    pub fn into_sidecar(self, access: &Access, max_document_bytes: u64) -> Sidecar {
         let shard = |(path, size): (String, u64)| Shard::whole(path, size);
         Sidecar {
             name: self.name,
             files: self.files.into_iter().map(|file| file.map(shard)).collect(),
             read: Arc::new(ReadOptions {
-                places: places.clone(),
+                access: access.clone(),
                 projection: projection(self.paths.into()),
                 keep: None,
                 max_document_bytes,

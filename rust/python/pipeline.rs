@@ -91,7 +91,7 @@ impl Pipeline {
         })
     }
 
-    /// Begins a call that takes batches and hands out what it has taken. Returns how many earlier ones are taken and not
+    /// Begins a call that takes batches and delivers what it has taken. Returns how many earlier ones are taken and not
     /// delivered.
     ///
     /// A call ends when it sets `delivered`. If this thread begins another one without that, or any thread does when one
@@ -124,7 +124,7 @@ impl Pipeline {
                 Delivery::Pending => {
                     py.check_signals()?;
                     #[cfg(feature = "remote")]
-                    self.log_weather(py)?;
+                    self.log_outages(py)?;
                     continue;
                 }
             };
@@ -156,7 +156,7 @@ impl Pipeline {
     #[setter]
     fn set_delivered(&self, number: u64) {
         self.delivered.fetch_max(number, Ordering::Relaxed);
-        // The call of another thread goes on.
+        // The call of another thread continues.
         let order = Ordering::Relaxed;
         let _ = self.calling.compare_exchange(this_thread(), NOBODY, order, order);
     }
@@ -226,7 +226,7 @@ impl Pipeline {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
-    /// Moves to a saved place: step, row, and the text of each own lane in order.
+    /// Moves to a saved state: step, row, and the text of each own lane in order.
     fn restore(&self, py: Python<'_>, step: u64, row: usize, lanes: Vec<String>) -> PyResult<()> {
         let lanes = lanes.iter().map(|text| state::read_lane(text).map_err(Error::State));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
@@ -274,15 +274,15 @@ impl Pipeline {
         stats.set_item("lost_shards", totals.lost_shards)?;
         stats.set_item("wait_seconds", waited.as_secs_f64())?;
         stats.set_item("ring_ready", ready)?;
-        let by_stage = PyDict::new(py);
-        for (stage, duration) in ["read", "encode", "pack", "decode"].into_iter().zip(busy) {
+        let by_phase = PyDict::new(py);
+        for (phase, duration) in ["read", "encode", "pack", "decode"].into_iter().zip(busy) {
             // Without images there is nothing to decode.
-            if stage == "decode" && !has_images {
+            if phase == "decode" && !has_images {
                 continue;
             }
-            by_stage.set_item(stage, duration.as_secs_f64())?;
+            by_phase.set_item(phase, duration.as_secs_f64())?;
         }
-        stats.set_item("busy_seconds", by_stage)?;
+        stats.set_item("busy_seconds", by_phase)?;
         if has_images {
             stats.set_item("images", totals.images)?;
             stats.set_item("image_tokens", totals.image_tokens)?;
@@ -320,7 +320,7 @@ impl Pipeline {
 impl Pipeline {
     /// Logs what is waited out on the network.
     #[cfg(feature = "remote")]
-    fn log_weather(&self, py: Python<'_>) -> PyResult<()> {
+    fn log_outages(&self, py: Python<'_>) -> PyResult<()> {
         let notes: Vec<String> = self.with(py, |pipeline| {
             pipeline.network().flat_map(gristmill_remote::Counters::take_notes).collect()
         })?;

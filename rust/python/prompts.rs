@@ -12,7 +12,7 @@ use super::error::guarded;
 use super::keep::{Selected, Selection};
 use super::sample::ChatPlan;
 use super::signals::Signals;
-use super::spec::{MixingPlan, places};
+use super::spec::{MixingPlan, access};
 use crate::error::{Error, ShardError};
 use crate::format::{Projection, ReadOptions};
 use crate::prepare::field::Field;
@@ -20,7 +20,7 @@ use crate::prompts::{self, Arena, Left, Prompt, PromptSpec, Reason, order};
 use crate::quarantine::file::QuarantineFile;
 use crate::spec::QuarantineFileSpec;
 use crate::spec::mixture::{Mixing, Unit};
-use crate::store::{Places, Shard};
+use crate::store::{Access, Shard};
 
 /// The shards that are read, and how. The fields are those of the class in `gristmill._prompts.reading`.
 #[derive(FromPyObject)]
@@ -58,8 +58,8 @@ struct TextPlan {
 
 impl Reading {
     fn spec(self) -> Result<PromptSpec, Error> {
-        let places = places(self.folder, self.storage, Places::IO_BYTES, None);
-        let selected = self.selection.into_selected(&places, self.max_document_bytes);
+        let access = access(self.folder, self.storage, Access::IO_BYTES, None);
+        let selected = self.selection.into_selected(&access, self.max_document_bytes);
         let mut columns = selected.columns();
         let Selected { mut paths, keep, drop, sidecars } = selected;
         let filter_paths = paths.len();
@@ -76,7 +76,7 @@ impl Reading {
         Ok(PromptSpec {
             shards: shards.map(|(path, size)| Shard::whole(path, size)).collect(),
             read: Arc::new(ReadOptions {
-                places,
+                access,
                 projection: columns.with_paths(paths),
                 keep,
                 max_document_bytes: self.max_document_bytes,
@@ -108,11 +108,11 @@ pub fn read_prompts<'py>(
     let spec = reading.spec()?;
     let mut signals = Signals::new();
     let arena = guarded(py, || {
-        let places = &spec.read.places;
-        let _connection = places.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
+        let access = &spec.read.access;
+        let _connection = access.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
         let arena = prompts::read(&spec, encoder.inner(), || signals.have_raised());
         // An outage is no fault of the records that were not read.
-        places.outage().map_or(arena, Err)
+        access.outage().map_or(arena, Err)
     })?;
     signals.raised()?;
     let arena = arena.ok_or_else(|| Error::Bug("reading was interrupted by nothing".to_owned()))?;
@@ -128,15 +128,15 @@ pub fn count_records(
     shards: Vec<(String, u64)>,
     max_document_bytes: u64,
 ) -> PyResult<u64> {
-    let places = places(folder, storage, Places::IO_BYTES, None);
+    let access = access(folder, storage, Access::IO_BYTES, None);
     let read =
-        Arc::new(ReadOptions { places, projection: Projection::all(), keep: None, max_document_bytes });
+        Arc::new(ReadOptions { access, projection: Projection::all(), keep: None, max_document_bytes });
     let shards: Vec<Shard> = shards.into_iter().map(|(path, size)| Shard::whole(path, size)).collect();
     let mut signals = Signals::new();
     let count = guarded(py, || {
-        let _connection = read.places.connect(&shards)?;
+        let _connection = read.access.connect(&shards)?;
         let count = prompts::count(&shards, &read, || signals.have_raised());
-        read.places.outage().map_or(count, Err)
+        read.access.outage().map_or(count, Err)
     })?;
     signals.raised()?;
     Ok(count.ok_or_else(|| Error::Bug("counting was interrupted by nothing".to_owned()))?)

@@ -6,16 +6,16 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::error::guarded;
-use super::spec::places;
+use super::spec::access;
 use crate::format::keep::Ids;
 use crate::format::{Projection, ReadOptions};
 use crate::spec::rows::{Lists, Rows};
-use crate::store::{Places, Shard};
+use crate::store::{Access, Shard};
 
 /// The longest record of a list.
 const LONGEST: u64 = 1 << 27;
 
-/// Rows that are left out, as some files list them.
+/// Rows that are left out, as they stand in some files.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct RowList(Listed);
 
@@ -43,21 +43,21 @@ impl RowList {
             files: files.into_iter().map(shard).collect(),
             has_column: column.is_some(),
             read: Arc::new(ReadOptions {
-                places: places(folder, storage, Places::IO_BYTES, None),
+                access: access(folder, storage, Access::IO_BYTES, None),
                 projection: column.map_or_else(Projection::all, Projection::text),
                 keep: None,
                 max_document_bytes: LONGEST,
             }),
         };
         let listed = guarded(py, || {
-            let (stop, places) = (Arc::default(), &lists.read.places);
-            let _connection = places.connect(&lists.files)?;
+            let (stop, access) = (Arc::default(), &lists.read.access);
+            let _connection = access.connect(&lists.files)?;
             let read = match shards {
                 Some(shards) => Rows::load(&lists, &shards, &stop).map(|rows| Listed::Rows(Arc::new(rows))),
                 None => lists.ids(&stop).map(|ids| Listed::Ids(Arc::new(ids))),
             };
             // An outage is no fault of the list.
-            places.outage().map_or(read, Err)
+            access.outage().map_or(read, Err)
         })?;
         Ok(Self(listed))
     }

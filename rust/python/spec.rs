@@ -21,25 +21,25 @@ use crate::spec::{
     HostSpec, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
     UntrainedRows,
 };
-use crate::store::{Places, Shard};
+use crate::store::{Access, Shard};
 
 /// Where shards are.
-pub fn places(
+pub fn access(
     folder: PathBuf,
     storage: Vec<(String, String)>,
     io_bytes: usize,
     cache: Option<(PathBuf, u64)>,
-) -> Places {
+) -> Access {
     #[cfg(feature = "remote")]
     {
         let cache = cache.map(|(folder, bytes)| gristmill_remote::CacheOptions { folder, bytes });
         let options = gristmill_remote::Options { storage, io_bytes, cache };
-        Places { stores: crate::store::Stores::new(options), ..Places::from(folder) }
+        Access { stores: crate::store::Stores::new(options), ..Access::from(folder) }
     }
     #[cfg(not(feature = "remote"))]
     {
         let _ = (storage, io_bytes, cache);
-        Places::from(folder)
+        Access::from(folder)
     }
 }
 
@@ -213,13 +213,13 @@ impl Source {
             });
         let shards: Vec<Shard> = shards.collect();
         let sizes = shards.iter().map(Shard::dealt_bytes).collect();
-        let places = places(
+        let access = access(
             self.folder,
             self.storage_options.unwrap_or_default(),
             self.io_bytes,
             self.cache_dir.map(|folder| (folder, self.cache_bytes)),
         );
-        let selected = self.selection.into_selected(&places, self.max_document_bytes);
+        let selected = self.selection.into_selected(&access, self.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;
         let text = |paths| Projection::text(self.text_field).with_paths(paths);
@@ -241,7 +241,7 @@ impl Source {
             shards,
             plan: Plan::new(sizes, order.lanes, order.seed),
             read: Arc::new(ReadOptions {
-                places,
+                access,
                 projection,
                 keep,
                 max_document_bytes: self.max_document_bytes,

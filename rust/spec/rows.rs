@@ -200,7 +200,7 @@ mod tests {
         Lists {
             files: vec![Shard::whole(path.to_str().unwrap(), bytes.len() as u64)],
             read: Arc::new(ReadOptions {
-                places: crate::store::Places::default(),
+                access: crate::store::Access::default(),
                 projection,
                 keep: None,
                 max_document_bytes: 1000,

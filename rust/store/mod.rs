@@ -2,18 +2,18 @@
 //!
 //! A store finds the bytes of a [`Shard`], as a [`Source`], and reports when they are no longer those of the manifest.
 
+mod access;
 mod local;
 mod piece;
-mod places;
 #[cfg(feature = "remote")]
 mod remote;
 
 use std::io;
 use std::sync::Arc;
 
+pub use access::{Access, Connection};
 pub use local::{LocalFile, open_regular};
 pub use piece::{Piece, borders};
-pub use places::{Connection, Places};
 #[cfg(feature = "remote")]
 pub use remote::Stores;
 

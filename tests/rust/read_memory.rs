@@ -58,7 +58,7 @@ struct Outcome {
 
 fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
     let options = Arc::new(ReadOptions {
-        places: _core::store::Places::default(),
+        access: _core::store::Access::default(),
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: max_document_bytes as u64,

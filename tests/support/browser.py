@@ -1,8 +1,8 @@
 """A headless Chromium, driven by the DevTools protocol over pipes.
 
-    python tests/support/browser.py PAGE PICTURE.png [SCRIPT]
+    python tests/support/browser.py PAGE SCREEN.png [SCRIPT]
 
-takes a picture of a page, once SCRIPT, an expression, has been evaluated in it.
+saves the screen of a page, once SCRIPT, an expression, has been evaluated in it.
 """
 
 import base64

@@ -66,7 +66,7 @@ def take_padding(iterator: Any) -> dict[str, Any]:
 
 
 def assert_resumes(dataset: Iterable[Mapping[str, Any]], steps: int) -> None:
-    """Asserts that an iterator restored with the state of one after some steps goes on like that one."""
+    """Asserts that an iterator restored with the state of one after some steps continues like that one."""
     iterator, restored = iter(dataset), iter(dataset)
     for _ in range(steps):
         next(iterator)

@@ -7,7 +7,7 @@ SETTINGS is a file of JSON:
     trainer    a module of MaxText with a function `main`
     arguments  of that `main`: a file of settings, and single ones
     teacher    a folder in which weights are written first that `load_parameters_path` can name, or null
-    recipe     a file of Python whose `create_data_iterator(config, mesh)` takes the place of MaxText's, or null
+    recipe     a file of Python whose `create_data_iterator(config, mesh)` replaces MaxText's, or null
     limit      the batches after which the process ends as one that is killed does, or null
     result     the file that is written
 """

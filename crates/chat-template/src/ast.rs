@@ -9,7 +9,7 @@ pub(crate) type NameId = u32;
 
 /// Where a variable lives: `up` functions out, in that activation's slot. See `resolve`.
 #[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub(crate) struct Place {
+pub(crate) struct Variable {
     pub up: u16,
     pub slot: u16,
 }
@@ -18,7 +18,7 @@ pub(crate) struct Place {
 #[derive(Debug, Clone)]
 pub(crate) struct Name {
     pub id: NameId,
-    pub place: Place,
+    pub variable: Variable,
     /// Whether the variable may be unset, which makes it undefined.
     pub may_miss: bool,
 }
@@ -345,7 +345,7 @@ pub(crate) enum Load {
     /// From the context: what was set at the top level so far, else what the template was given.
     Resolve { slot: u16, name: NameId },
     /// As the variable of the same name outside.
-    Alias { slot: u16, from: Place },
+    Alias { slot: u16, from: Variable },
     /// Unset.
     Unset { slot: u16 },
 }

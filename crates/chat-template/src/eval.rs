@@ -12,7 +12,7 @@ pub(crate) mod strings;
 use std::cell::Cell;
 use std::sync::Arc;
 
-use crate::ast::{Load, Name, Place, Scope};
+use crate::ast::{Load, Name, Scope, Variable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::heap::{Heap, Limits};
 use crate::origin::Origins;
@@ -109,7 +109,7 @@ impl<'a> Eval<'a> {
         for load in &scope.enter {
             let (slot, value) = match *load {
                 Load::Resolve { slot, name } => (slot, self.resolve(name)),
-                Load::Alias { slot, from } => (slot, read_place(from, frame)?),
+                Load::Alias { slot, from } => (slot, read_variable(from, frame)?),
                 Load::Unset { slot } => (slot, Val::Missing),
             };
             frame.slots[usize::from(slot)].set(value);
@@ -138,7 +138,7 @@ impl<'a> Eval<'a> {
 
     #[inline]
     fn load(&self, name: &Name, frame: &'a Frame<'a>) -> Result<Val<'a>> {
-        match read_place(name.place, frame)? {
+        match read_variable(name.variable, frame)? {
             Val::Missing if name.may_miss => {
                 self.undefined(Undefined::Name(self.program.names.text(name.id)))
             }
@@ -150,12 +150,12 @@ impl<'a> Eval<'a> {
 
 /// The value of a variable.
 #[inline]
-fn read_place<'a>(place: Place, frame: &'a Frame<'a>) -> Result<Val<'a>> {
+fn read_variable<'a>(variable: Variable, frame: &'a Frame<'a>) -> Result<Val<'a>> {
     let mut frame = frame;
-    for _ in 0..place.up {
+    for _ in 0..variable.up {
         frame = frame.outer.unwrap_or(frame);
     }
-    match frame.slots[usize::from(place.slot)].get() {
+    match frame.slots[usize::from(variable.slot)].get() {
         Val::Unbound => Err(Error::runtime("a variable is read before its scope sets it")),
         value => Ok(value),
     }

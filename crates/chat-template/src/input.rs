@@ -56,7 +56,7 @@ const SMALL_DICT: usize = 24;
 
 /// The part of the input that is being read.
 #[derive(Debug, Clone, Copy)]
-struct Place {
+struct Context {
     root: Root,
     message: u32,
     parent: u32,
@@ -93,14 +93,14 @@ impl<'a, 'r> Reader<'a, 'r> {
     /// Reads an input that is known by this name.
     pub(crate) fn read(&mut self, data: Data<'a>, name: &str, root: Root) -> Result<Val<'a>> {
         let key = self.origins.name(name);
-        let place = Place { root, message: 0, parent: 0, level: 0, part: 0 };
+        let context = Context { root, message: 0, parent: 0, level: 0, part: 0 };
         let value = match data {
-            Data::Json(bytes) => self.json(bytes, place, key),
+            Data::Json(bytes) => self.json(bytes, context, key),
             Data::View(view) => match view.source() {
-                Source::Text(mut text) => self.value(&mut text, place, key),
-                Source::Packed(mut packed) => self.value(&mut packed, place, key),
+                Source::Text(mut text) => self.value(&mut text, context, key),
+                Source::Packed(mut packed) => self.value(&mut packed, context, key),
             },
-            Data::Value(value) => self.value(&mut Tree(value), place, key),
+            Data::Value(value) => self.value(&mut Tree(value), context, key),
         };
         value.map_err(|error| Error::new(error.kind(), format!("{name}: {}", error.message())))
     }
@@ -118,21 +118,21 @@ impl<'a, 'r> Reader<'a, 'r> {
         }
     }
 
-    fn node(&mut self, place: Place, key: Key) -> u32 {
-        let part = if place.level == 2 { self.origins.nodes.len() as u32 } else { place.part };
-        let Place { root, message, parent, .. } = place;
+    fn node(&mut self, context: Context, key: Key) -> u32 {
+        let part = if context.level == 2 { self.origins.nodes.len() as u32 } else { context.part };
+        let Context { root, message, parent, .. } = context;
         self.origins.add(Node { root, message, parent, part, key })
     }
 
-    /// The place of what is inside of a node.
-    fn inside(&self, place: Place, node: u32, index: u32) -> Place {
+    /// Where the values inside of a node are.
+    fn inside(&self, context: Context, node: u32, index: u32) -> Context {
         // The elements of `messages` are the messages.
-        let is_messages = place.root == Root::Message && place.level == 0;
-        Place {
-            root: place.root,
-            message: if is_messages { index + 1 } else { place.message },
+        let is_messages = context.root == Root::Message && context.level == 0;
+        Context {
+            root: context.root,
+            message: if is_messages { index + 1 } else { context.message },
             parent: node,
-            level: place.level + 1,
+            level: context.level + 1,
             part: self.origins.nodes[node as usize].part,
         }
     }
@@ -145,18 +145,18 @@ impl<'a, 'r> Reader<'a, 'r> {
         Ok(())
     }
 
-    fn json(&mut self, bytes: &'a [u8], place: Place, key: Key) -> Result<Val<'a>> {
+    fn json(&mut self, bytes: &'a [u8], context: Context, key: Key) -> Result<Val<'a>> {
         let text = std::str::from_utf8(bytes)
             .map_err(|error| input_error(format!("not UTF-8 at byte {}", error.valid_up_to())))?;
         let mut text = Text::new(text);
-        let value = self.value(&mut text, place, key)?;
+        let value = self.value(&mut text, context, key)?;
         text.end()?;
         Ok(value)
     }
 
-    fn value<R: Read<'a>>(&mut self, reader: &mut R, place: Place, key: Key) -> Result<Val<'a>> {
+    fn value<R: Read<'a>>(&mut self, reader: &mut R, context: Context, key: Key) -> Result<Val<'a>> {
         let begin = reader.begin()?;
-        self.begun(begin, reader, place, key)
+        self.begun(begin, reader, context, key)
     }
 
     /// Reads on after the beginning of a value.
@@ -164,21 +164,21 @@ impl<'a, 'r> Reader<'a, 'r> {
         &mut self,
         begin: Begin<'a, R::Inside>,
         reader: &mut R,
-        place: Place,
+        context: Context,
         key: Key,
     ) -> Result<Val<'a>> {
         if let Begin::Json(text) = begin {
-            return self.value(&mut Text::new(text), place, key);
+            return self.value(&mut Text::new(text), context, key);
         }
         if let Begin::Str(text) = &begin
             && self.string_arguments == StringArguments::Decode
-            && self.is_arguments(place, key)
+            && self.is_arguments(context, key)
             && is_object(text)
         {
             let text = self.text(text.clone())?;
-            return self.value(&mut Text::new(text), place, key);
+            return self.value(&mut Text::new(text), context, key);
         }
-        let node = self.node(place, key);
+        let node = self.node(context, key);
         let origin = Origin(node);
         Ok(match begin {
             Begin::Null | Begin::Filled | Begin::Json(_) => Val::None(origin),
@@ -196,7 +196,7 @@ impl<'a, 'r> Reader<'a, 'r> {
                 let begin = self.items.len();
                 let mut index = 0;
                 while reader.next_item(&mut list)? {
-                    let item = self.value(reader, self.inside(place, node, index), Key::Index(index))?;
+                    let item = self.value(reader, self.inside(context, node, index), Key::Index(index))?;
                     self.items.push(item);
                     index += 1;
                 }
@@ -206,7 +206,7 @@ impl<'a, 'r> Reader<'a, 'r> {
             Begin::Object(mut object) => {
                 self.deeper()?;
                 let begin = self.entries.len();
-                let inside = self.inside(place, node, 0);
+                let inside = self.inside(context, node, 0);
                 while let Some(name) = reader.next_key(&mut object)? {
                     let name = self.text(name)?;
                     let begin = reader.begin()?;
@@ -218,17 +218,17 @@ impl<'a, 'r> Reader<'a, 'r> {
                     self.entries.push((self.heap.str(Str::new(name, origin))?, value));
                 }
                 self.depth -= 1;
-                self.dict(begin, origin, is_message(place))?
+                self.dict(begin, origin, is_message(context))?
             }
         })
     }
 
     /// Whether a key is that of the arguments of a call.
-    fn is_arguments(&self, place: Place, key: Key) -> bool {
+    fn is_arguments(&self, context: Context, key: Key) -> bool {
         let is = |key, name| self.origins.key_text(key) == Some(name);
-        place.root == Root::Message
+        context.root == Root::Message
             && is(key, "arguments")
-            && self.origins.path(place.parent).iter().any(|key| CALLS.iter().any(|name| is(*key, *name)))
+            && self.origins.path(context.parent).iter().any(|key| CALLS.iter().any(|name| is(*key, *name)))
     }
 
     /// Notes the key of a value whose type JSON lacks.
@@ -286,7 +286,7 @@ impl<'a, 'r> Reader<'a, 'r> {
         Ok(Val::Dict(self.heap.alloc(Dict::new(entries, origin))?))
     }
 
-    /// Keeps the first one's place and the last one's value of entries with one key.
+    /// Keeps the first one's index and the last one's value of entries with one key.
     fn drop_repeated(&mut self, begin: usize) {
         let entries = &mut self.entries[begin..];
         let text = |entry: &(Val<'a>, Val<'a>)| entry.0.as_str().map_or("", |key| key.text);
@@ -299,16 +299,16 @@ impl<'a, 'r> Reader<'a, 'r> {
         if !repeated {
             return;
         }
-        let mut places = std::collections::HashMap::new();
+        let mut numbers = std::collections::HashMap::new();
         let mut kept = 0;
         for at in 0..entries.len() {
             let entry = entries[at];
-            let place = *places.entry(text(&entry)).or_insert(kept);
-            if place == kept {
+            let number = *numbers.entry(text(&entry)).or_insert(kept);
+            if number == kept {
                 entries[kept] = entry;
                 kept += 1;
             } else {
-                entries[place].1 = entry.1;
+                entries[number].1 = entry.1;
             }
         }
         self.entries.truncate(begin + kept);
@@ -382,6 +382,6 @@ pub(crate) fn input_error(message: impl Into<String>) -> Error {
     Error::new(ErrorKind::Input, message)
 }
 
-fn is_message(place: Place) -> bool {
-    place.root == Root::Message && place.level == 1
+fn is_message(context: Context) -> bool {
+    context.root == Root::Message && context.level == 1
 }

@@ -61,7 +61,7 @@ impl<'a> Eval<'a> {
         self.json(&value, &style, 0, None)
     }
 
-    /// Writes a value. Inside of something that comes from one place as a whole, `origin`, no runs are ended.
+    /// Writes a value. Inside of something that has one origin as a whole, `origin`, no runs are ended.
     fn json(
         &mut self,
         value: &Val<'a>,

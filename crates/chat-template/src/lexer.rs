@@ -81,7 +81,7 @@ impl<'s> Lexer<'s> {
         &self.source[self.at..]
     }
 
-    /// Goes on by `length` bytes, counting lines.
+    /// Continues by `length` bytes, counting lines.
     fn advance(&mut self, length: usize) {
         let passed = &self.source.as_bytes()[self.at..self.at + length];
         self.line += memchr::memchr_iter(b'\n', passed).count() as u32;

@@ -277,7 +277,7 @@ impl ChatTemplate {
         }
     }
 
-    /// Renders the conversation of a session, and finds what of it is trained on, and what is lost.
+    /// Renders the conversation, and finds what of it is trained on, and what is lost.
     pub(crate) fn train(&self, session: &mut Session<'_>, training: &Training) -> Result<Trained> {
         let mut rendering = session.render_all()?;
         let adds_prompt = session.add_generation_prompt;

@@ -1,4 +1,4 @@
-//! The table of origins: one node for each place of the input that a byte can come from.
+//! The table of origins: one node for each value of the input that a byte can come from.
 
 /// The part of the input that a value belongs to.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -11,7 +11,7 @@ pub(crate) enum Root {
     Kwarg,
 }
 
-/// A place of the input.
+/// A value of the input.
 #[derive(Debug, Clone, Copy)]
 pub(crate) struct Node {
     pub root: Root,

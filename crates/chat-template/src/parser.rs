@@ -5,7 +5,7 @@ mod statement;
 
 use std::collections::HashMap;
 
-use crate::ast::{ExprKind, Name, NameId, Place, Stmt};
+use crate::ast::{ExprKind, Name, NameId, Stmt, Variable};
 use crate::error::{Error, ErrorKind, Result};
 use crate::lexer::{Tok, Token};
 
@@ -173,7 +173,7 @@ impl Parser {
     fn read_name(&mut self, text: &str) -> ExprKind {
         let id = self.names.id(text);
         self.names.reads[id as usize] += 1;
-        ExprKind::Name(Name { id, place: Place::default(), may_miss: true })
+        ExprKind::Name(Name { id, variable: Variable::default(), may_miss: true })
     }
 
     /// A name that is stored into.

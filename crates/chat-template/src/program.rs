@@ -33,7 +33,7 @@ impl Program {
     }
 }
 
-/// The place behind the last loop, if the text there depends only on values that the template was given beside
+/// Where the last loop ends, if the text there depends only on values that the template was given beside
 /// messages.
 fn fixed_tail(body: &[Stmt], names: &Names) -> Option<usize> {
     let begin = body.iter().rposition(|stmt| matches!(stmt.kind, StmtKind::For(_)))? + 1;

@@ -82,15 +82,15 @@ fn end_of_white_space(rendering: &Rendering, mark_end: usize) -> usize {
     end - rendering.text()[mark_end..end].trim_start().len()
 }
 
-/// A message's reasoning of one place.
+/// A message's reasoning in one field.
 struct Reasoning<'a> {
     field: String,
     /// Without white space around it.
     words: Cow<'a, str>,
-    place: Place<'a>,
+    holder: Holder<'a>,
 }
 
-enum Place<'a> {
+enum Holder<'a> {
     /// The strings of these origins.
     Strings(Vec<u32>),
     /// A part of a string.
@@ -144,7 +144,8 @@ fn reasoning_of<'a>(message: &Val<'a>, origins: &Origins) -> Vec<Reasoning<'a>> 
             Some(name) if REASONING.contains(&name.text) => {
                 // transformers gives a message's reasoning a second name.
                 let node = value.origin().0;
-                let is_seen = |one: &Reasoning<'_>| matches!(&one.place, Place::Strings(nodes) if nodes.contains(&node));
+                let is_seen =
+                    |one: &Reasoning<'_>| matches!(&one.holder, Holder::Strings(all) if all.contains(&node));
                 if !found.iter().any(is_seen) {
                     let own = origins.key_text(origins.nodes[node as usize].key).unwrap_or(name.text);
                     found.extend(whole(own, value));
@@ -194,7 +195,7 @@ fn whole<'a>(field: &str, value: &Val<'a>) -> Option<Reasoning<'a>> {
             nodes.push(string.origin().0);
         }
     });
-    (!nodes.is_empty()).then(|| Reasoning { field: field.to_owned(), words, place: Place::Strings(nodes) })
+    (!nodes.is_empty()).then(|| Reasoning { field: field.to_owned(), words, holder: Holder::Strings(nodes) })
 }
 
 /// The strings of a value that hold its words.
@@ -228,8 +229,8 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
             let end = text[start..].find(close).map_or(text.len(), |end| start + end);
             let words = text[start..end].trim();
             if !words.is_empty() {
-                let place = Place::Part { string, part: start..end };
-                found.push(Reasoning { field: "content".to_owned(), words: Cow::Borrowed(words), place });
+                let holder = Holder::Part { string, part: start..end };
+                found.push(Reasoning { field: "content".to_owned(), words: Cow::Borrowed(words), holder });
             }
             at = end + close.len();
         }
@@ -256,9 +257,9 @@ impl<'r> Written<'r> {
 
     /// Whether any byte of a reasoning is there; none if that cannot be told from the pieces.
     fn has(&self, one: &Reasoning<'_>, origins: &Origins) -> Option<bool> {
-        match &one.place {
-            Place::Strings(nodes) => Some(nodes.iter().any(|node| self.has_string(*node, origins))),
-            Place::Part { string, part } => {
+        match &one.holder {
+            Holder::Strings(nodes) => Some(nodes.iter().any(|node| self.has_string(*node, origins))),
+            Holder::Part { string, part } => {
                 let node = string.origin().0;
                 if !self.has_string(node, origins) {
                     return Some(false);
@@ -289,7 +290,7 @@ impl<'r> Written<'r> {
 /// Whether any byte of a part of a message's string is in the text: the conversation is rendered once more, with an
 /// origin for that part.
 fn part_is_written(session: &mut Session<'_>, message: usize, one: &Reasoning<'_>) -> Result<bool> {
-    let Place::Part { string, part } = &one.place else { return Ok(false) };
+    let Holder::Part { string, part } = &one.holder else { return Ok(false) };
     let parent = string.origin().0;
     let Node { root, message: number, part: of, .. } = session.origins.nodes[parent as usize];
     let node = Node { root, message: number, parent, part: of, key: Key::Index(0) };

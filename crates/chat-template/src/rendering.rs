@@ -54,7 +54,7 @@ pub(crate) const ROLES: [&str; 10] = [
     "user",
 ];
 
-/// A run of bytes from one place.
+/// A run of bytes of one origin.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Span<'r> {
     /// The first byte.
@@ -146,7 +146,7 @@ impl Rendering {
         &self.runs
     }
 
-    /// The place in the input that a span comes from: `messages[2].content[0].text`. Empty for the template's text.
+    /// The value of the input that a span comes from: `messages[2].content[0].text`. Empty for the template's text.
     pub fn path(&self, span: &Span<'_>) -> String {
         let mut text = String::new();
         for key in self.origins.path(span.origin) {

@@ -1,9 +1,11 @@
-//! Gives each name its place. Follows jinja2's code generator statement by statement: which scopes it opens, what it
+//! Gives each name its variable. Follows jinja2's code generator statement by statement: which scopes it opens, what it
 //! loads when it enters one, and which functions it makes. A function's variables are the slots of one activation.
 
 use std::collections::BTreeSet;
 
-use crate::ast::{Expr, ExprKind, For, Load, MacroDef, Name, NameId, Place, Scope, Stmt, StmtKind, Target};
+use crate::ast::{
+    Expr, ExprKind, For, Load, MacroDef, Name, NameId, Scope, Stmt, StmtKind, Target, Variable,
+};
 use crate::error::{Error, ErrorKind, Result};
 use crate::parser::Names;
 use crate::scope::{Ident, ScopeId, Scopes, Start, undeclared};
@@ -42,7 +44,7 @@ pub(crate) fn resolve(body: &mut [Stmt], names: &mut Names) -> Result<Root> {
     Ok(Root { scope: Scope { enter, leave: Vec::new() }, slots })
 }
 
-/// The state of jinja2's code generator at the place that it writes to.
+/// The state of jinja2's code generator where it writes.
 #[derive(Debug, Clone, Copy)]
 #[allow(clippy::struct_excessive_bools)] // As in jinja2.
 struct Frame {
@@ -91,7 +93,7 @@ impl Resolver<'_> {
         Ok(slots as u16)
     }
 
-    fn place(&mut self, ident: Ident) -> Place {
+    fn variable(&mut self, ident: Ident) -> Variable {
         for (up, function) in self.functions.iter_mut().rev().enumerate() {
             if ident.0 >= function.base {
                 let known = function.slots.iter().position(|slot| *slot == ident);
@@ -102,20 +104,20 @@ impl Resolver<'_> {
                     }
                     function.slots.len() - 1
                 });
-                return Place { up: up as u16, slot: slot as u16 };
+                return Variable { up: up as u16, slot: slot as u16 };
             }
         }
-        Place::default()
+        Variable::default()
     }
 
     fn enter(&mut self, scope: ScopeId) -> Result<Vec<Load>> {
         let starts: Vec<_> = self.scopes.starts(scope).collect();
         let mut loads = Vec::new();
         for (ident, start) in starts {
-            let slot = self.place(ident).slot;
+            let slot = self.variable(ident).slot;
             loads.push(match start {
                 Start::Param => continue,
-                Start::Alias(outer) => Load::Alias { slot, from: self.place(outer) },
+                Start::Alias(outer) => Load::Alias { slot, from: self.variable(outer) },
                 Start::Unset => Load::Unset { slot },
                 Start::Resolve => {
                     let text = self.names.text(ident.1);
@@ -131,7 +133,7 @@ impl Resolver<'_> {
 
     fn leave(&mut self, scope: ScopeId) -> Vec<u16> {
         let idents: Vec<_> = self.scopes.starts(scope).map(|(ident, _)| ident).collect();
-        idents.into_iter().map(|ident| self.place(ident).slot).collect()
+        idents.into_iter().map(|ident| self.variable(ident).slot).collect()
     }
 
     fn scope(&mut self, scope: ScopeId) -> Result<Scope> {
@@ -150,7 +152,7 @@ impl Resolver<'_> {
         let is_param = self.scopes.start(frame.scope, ident) == Some(Start::Param);
         let pending = self.pending.last().is_some_and(|pending| pending.contains(&ident));
         name.may_miss = !is_param || pending;
-        name.place = self.place(ident);
+        name.variable = self.variable(ident);
         Ok(())
     }
 
@@ -176,13 +178,13 @@ impl Resolver<'_> {
         match target {
             Target::Name { line, id, slot, exported } => {
                 let ident = self.find(frame.scope, *id, *line)?;
-                *slot = self.place(ident).slot;
+                *slot = self.variable(ident).slot;
                 *exported = frame.toplevel;
                 Ok(())
             }
             Target::Attr { line, name, .. } => {
                 let ident = self.find(frame.scope, name.id, *line)?;
-                name.place = self.place(ident);
+                name.variable = self.variable(ident);
                 Ok(())
             }
             Target::Tuple(items) => items.iter_mut().try_for_each(|item| self.target(item, frame)),
@@ -284,7 +286,7 @@ impl Resolver<'_> {
         let body_frame = Frame { in_loop: true, ..frame.inner(inner) };
         if extended {
             let ident = self.find(inner, loop_name, line)?;
-            node.loop_slot = Some(self.place(ident).slot);
+            node.loop_slot = Some(self.variable(ident).slot);
         }
         self.target(&mut node.target, body_frame)?;
         node.scope = self.scope(inner)?;
@@ -323,15 +325,15 @@ impl Resolver<'_> {
         let kwargs = special(kwargs, own_kwargs);
         let varargs = special(varargs, own_varargs);
         self.scopes.analyze_macro(inner, def);
-        def.caller = caller.map(|ident| self.place(ident).slot);
-        def.kwargs = kwargs.map(|ident| self.place(ident).slot);
-        def.varargs = varargs.map(|ident| self.place(ident).slot);
+        def.caller = caller.map(|ident| self.variable(ident).slot);
+        def.kwargs = kwargs.map(|ident| self.variable(ident).slot);
+        def.varargs = varargs.map(|ident| self.variable(ident).slot);
         def.scope = Scope { enter: self.enter(inner)?, leave: Vec::new() };
         let inner_frame = Frame { in_loop: false, ..frame.inner(inner) };
         self.pending.push(self.scopes.params(inner));
         for param in &mut def.params {
             let ident = self.find(inner, param.id, line)?;
-            param.slot = self.place(ident).slot;
+            param.slot = self.variable(ident).slot;
             param.default.iter_mut().try_for_each(|default| self.expression(default, inner_frame))?;
             self.pending.last_mut().map(|pending| pending.remove(&ident));
         }

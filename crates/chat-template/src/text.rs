@@ -92,7 +92,7 @@ impl<'a> Str<'a> {
         Ok(Self { text, from: heap.add_mix(mix)?, kind: Kind::Many })
     }
 
-    /// Where all of the string comes from; the template, if it is not one place.
+    /// Where all of the string comes from; the template, if it has several origins.
     pub(crate) fn origin(self) -> Origin {
         self.only_origin().unwrap_or(Origin::TEMPLATE)
     }

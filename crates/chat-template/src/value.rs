@@ -247,7 +247,7 @@ impl<'a> Val<'a> {
         matches!(self, Self::Undefined(_))
     }
 
-    /// Where a value comes from, as far as it is one place.
+    /// Where a value comes from, as far as it has one origin.
     pub(crate) fn origin(&self) -> Origin {
         match self {
             Self::None(origin) | Self::Bool(_, origin) | Self::Int(_, origin) | Self::Float(_, origin) => {

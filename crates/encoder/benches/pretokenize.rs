@@ -2,7 +2,7 @@
 //!
 //! On a sample of the corpus if `GRISTMILL_SHARED` names a folder with one, else on synthetic text.
 
-#![allow(clippy::unwrap_used, reason = "a benchmark may stop where it cannot go on")]
+#![allow(clippy::unwrap_used, reason = "a benchmark may stop where it cannot continue")]
 
 use std::fs::File;
 use std::io::{BufRead, BufReader};

@@ -136,7 +136,7 @@ fn in_batch(index: usize, error: Error) -> Error {
     }
 }
 
-/// Texts in order, in shares of about equal size in bytes, each with the place of its first text: one for each thread,
+/// Texts in order, in shares of about equal size in bytes, each with the index of its first text: one for each thread,
 /// or fewer.
 fn shares<T: AsRef<str>>(texts: &[T], threads: usize) -> Vec<(usize, &[T])> {
     /// Encoding fewer bytes than this takes less time than starting a thread.

@@ -208,7 +208,7 @@ impl<'a> TokenizerJson<'a> {
         check::<TruncationParams>(outline.truncation)?;
         check::<PaddingParams>(outline.padding)?;
         if !keeps_ids(&as_the_reference_reads::<PostProcessorWrapper>(outline.post_processor)?) {
-            return Err("its post-processor does not emit the text's tokens exactly once".into());
+            return Err("its post-processor does not yield the text's tokens exactly once".into());
         }
         check::<DecoderWrapper>(outline.decoder)?;
         Ok(Self {
@@ -296,7 +296,7 @@ fn as_the_reference_reads<T: DeserializeOwned + Serialize>(
     read.and_then(serde_json::to_value).map_err(|error| error.to_string())
 }
 
-/// Whether a post-processor leaves a text's ids unchanged, apart from special tokens. A template may emit the text
+/// Whether a post-processor leaves a text's ids unchanged, apart from special tokens. A template may have the text
 /// twice or not at all.
 fn keeps_ids(post_processor: &serde_json::Value) -> bool {
     let list = |key: &str| post_processor[key].as_array().map(Vec::as_slice).unwrap_or_default();

@@ -75,7 +75,7 @@ impl<'a> FrameDecoder<'a> {
 
 impl Drop for FrameDecoder<'_> {
     fn drop(&mut self) {
-        // SAFETY: the decoder was created by `new`, and this is the one place that deletes it.
+        // SAFETY: the decoder was created by `new`, and nothing else deletes it.
         unsafe { WebPAnimDecoderDelete(self.decoder.as_ptr()) }
     }
 }

@@ -31,7 +31,7 @@ pub enum Value<'v> {
     Str(Cow<'v, str>),
     /// A list.
     List(Vec<Value<'v>>),
-    /// A dict. The last one of two entries with one key counts, at the place of the first.
+    /// A dict. The last one of two entries with one key counts, at the index of the first.
     Object(Vec<(Cow<'v, str>, Value<'v>)>),
 }
 

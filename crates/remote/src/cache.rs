@@ -169,12 +169,12 @@ impl Cache {
         Ok(true)
     }
 
-    /// The cache is of no use: the run goes on without it.
+    /// The cache is of no use: the run continues without it.
     fn report(&self, error: &io::Error) {
         if !self.has_failed.swap(true, Ordering::Relaxed) {
             let folder = self.options.folder.display();
             self.counters
-                .note(Some(format!("cannot write into cache_dir={folder}: {error}; going on without it")));
+                .note(Some(format!("cannot write into cache_dir={folder}: {error}; continuing without it")));
         }
     }
 }

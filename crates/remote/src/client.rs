@@ -21,11 +21,11 @@ use crate::fetch::{self, attempt_of};
 use crate::hub::Hub;
 use crate::listing::OddKeys;
 use crate::location::Location;
+use crate::retries::{Failure, Next, Retries};
 use crate::service::{Connector, Kind, WebConnector};
 use crate::shared::{Announced, Shared, is_weak};
-use crate::weather::{Failure, Next, Weather};
 
-/// How long an answer may take to begin or go on, unless the options say otherwise.
+/// How long an answer may take to begin or continue, unless the options say otherwise.
 const STALL_TIMEOUT: Duration = Duration::from_secs(20);
 /// How long a connection may take to open.
 const CONNECT: Duration = Duration::from_secs(5);
@@ -308,7 +308,7 @@ impl Client {
         })
     }
 
-    /// The store of a URL, and the object's path and location in it.
+    /// The store of a URL, and the object's path and address in it.
     pub(crate) fn find(&self, url: &str) -> Result<(Arc<dyn ObjectStore>, Path, Location), Failure> {
         let (store, path, location) = self.store(url)?;
         Ok((store.objects, path, location))
@@ -390,14 +390,14 @@ impl Client {
         deadline: Duration,
         request: impl Fn() -> F,
     ) -> Result<T, Failure> {
-        let mut weather = Weather::new(retry_timeout);
+        let mut retries = Retries::new(retry_timeout);
         loop {
             let attempt = match tokio::time::timeout(deadline, request()).await {
                 Ok(Ok(found)) => return Ok(found),
                 Ok(Err(error)) => attempt_of(&error),
                 Err(_) => fetch::stalled(deadline),
             };
-            match weather.failed(url, attempt, std::time::Instant::now()) {
+            match retries.failed(url, attempt, std::time::Instant::now()) {
                 Next::GiveUp(failure) => return Err(failure),
                 Next::Retry { delay, note } => {
                     self.shared.counters.note(note);

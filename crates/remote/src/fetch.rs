@@ -11,9 +11,9 @@ use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
+use crate::retries::{Attempt, Failure, Kind, Next, Retries};
 use crate::service::Refusal;
 use crate::shared::{Shared, is_weak};
-use crate::weather::{Attempt, Failure, Kind, Next, Weather};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
 const SLOWEST: u64 = 64 << 10;
@@ -29,7 +29,7 @@ pub(crate) struct Wanted {
 /// All bytes of a range. The bytes that arrived before a failure are kept.
 pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -> Result<Bytes, Failure> {
     let mut bytes = BytesMut::with_capacity((range.end - range.start) as usize);
-    let mut weather = Weather::new(shared.retry_timeout);
+    let mut retries = Retries::new(shared.retry_timeout);
     loop {
         let rest = range.start + bytes.len() as u64..range.end;
         if rest.is_empty() {
@@ -45,12 +45,12 @@ pub(crate) async fn fetch(shared: &Shared, wanted: &Wanted, range: Range<u64>) -
         };
         let received = bytes.len() - before;
         shared.counters.bytes.fetch_add(received as u64, Ordering::Relaxed);
-        // Answers that drip would otherwise go on for ever.
+        // Answers that drip would otherwise continue for ever.
         if received as f64 > SLOWEST as f64 * start.elapsed().as_secs_f64() {
-            weather.clear();
+            retries.clear();
         }
         let Some(attempt) = attempt else { continue };
-        match weather.failed(&wanted.url, attempt, Instant::now()) {
+        match retries.failed(&wanted.url, attempt, Instant::now()) {
             Next::GiveUp(failure) => return Err(failure),
             Next::Retry { delay, note } => {
                 shared.counters.retries.fetch_add(1, Ordering::Relaxed);

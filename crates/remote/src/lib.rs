@@ -2,7 +2,7 @@
 //!
 //! A [`Client`] has one thread for the network. An [`Object`] requests ranges of its bytes ahead of where it is read, so
 //! that a reader rarely waits; [`Object::read_ready`] never does. Each range is requested again until it is whole: the
-//! module `weather` says what is waited out, and for how long.
+//! module `retries` says what is waited out, and for how long.
 
 mod cache;
 mod client;
@@ -13,9 +13,9 @@ mod listing;
 mod location;
 mod object;
 mod requested;
+mod retries;
 mod service;
 mod shared;
-mod weather;
 mod whole;
 
 pub use cache::CacheOptions;
@@ -24,4 +24,4 @@ pub use counters::Counters;
 pub use hub::Hub;
 pub use location::Location;
 pub use object::Object;
-pub use weather::Failure;
+pub use retries::Failure;

@@ -1,9 +1,10 @@
 //! An object that is read by one thread, and requested ahead of it.
 //!
-//! A reader of a file goes forward, at one place or, in Parquet, at one for each column. Each such place is a *stream* of
-//! ranges that follow one another: small at first, so that the first batch comes soon and little is requested in vain,
-//! then larger. Two ranges of a stream are in flight. Ranges ahead of the reader count towards `io_bytes` of the client;
-//! one that a reader waits for is requested whatever the count, or lanes that wait for each other's bytes would stall.
+//! A reader of a file goes forward, at one offset or, in Parquet, at one for each column. Each such offset is a
+//! *stream* of ranges that follow one another: small at first, so that the first batch comes soon and little is
+//! requested in vain, then larger. Two ranges of a stream are in flight. Ranges ahead of the reader count towards
+//! `io_bytes` of the client; one that a reader waits for is requested whatever the count, or lanes that wait for each
+//! other's bytes would stall.
 
 use std::collections::VecDeque;
 use std::io;
@@ -19,8 +20,8 @@ use crate::client::Client;
 use crate::counters::lock;
 use crate::fetch::{Wanted, fetch};
 use crate::requested::{Requested, Slot};
+use crate::retries::Failure;
 use crate::shared::Announced;
-use crate::weather::Failure;
 
 /// Sizes of the ranges of a stream; the last one from then on.
 const RANGE_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 8 << 20];
@@ -28,7 +29,7 @@ const RANGE_BYTES: [u64; 4] = [256 << 10, 1 << 20, 4 << 20, 8 << 20];
 const AHEAD: usize = 2;
 /// Ranges near the end of an object begin so far before it: an index there is looked up from its end.
 const TAIL_BYTES: u64 = 64 << 10;
-/// Places at which an object is read in turn.
+/// Offsets at which an object is read in turn.
 const STREAMS: usize = 8;
 /// How soon a reader notices that it should stop.
 const TICK: Duration = Duration::from_millis(50);

@@ -7,7 +7,7 @@ use std::sync::{Arc, Condvar, Mutex};
 use bytes::Bytes;
 
 use crate::cache::Tee;
-use crate::weather::Failure;
+use crate::retries::Failure;
 
 /// A range that was requested.
 pub(crate) struct Requested {

@@ -8,12 +8,12 @@ use std::time::Duration;
 use crate::cache::{Cache, Key, Tee};
 use crate::counters::{Counters, lock};
 use crate::requested::Requested;
-use crate::weather::Failure;
+use crate::retries::Failure;
 
 /// The shared parts.
 pub(crate) struct Shared {
     pub(crate) retry_timeout: Duration,
-    /// How long an answer may take to begin or go on.
+    /// How long an answer may take to begin or continue.
     pub(crate) stall_timeout: Duration,
     pub(crate) io_bytes: usize,
     /// Bytes that were requested and are not used up.

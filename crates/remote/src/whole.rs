@@ -9,7 +9,7 @@ use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 
 use crate::client::{Client, Stop};
-use crate::weather::Failure;
+use crate::retries::Failure;
 
 /// The longest file that is sent in one request.
 const ONE_REQUEST: u64 = 64 << 20;

@@ -154,7 +154,7 @@ def _summary(runs: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
         "peak_bytes": median("peak_bytes"),
         "padding_share": runs[0]["padding_tokens"] / ((runs[0]["tokens"] + runs[0]["padding_tokens"]) or 1),
         "busy_seconds": {
-            stage: statistics.median(run["busy_seconds"][stage] for run in runs) for stage in runs[0]["busy_seconds"]
+            phase: statistics.median(run["busy_seconds"][phase] for run in runs) for phase in runs[0]["busy_seconds"]
         },
     }
 

@@ -21,7 +21,7 @@ OURS = "gristmill"
 SPEEDS = ("tokens_per_second", "tokens_per_cpu_second")
 _OTHERS = ("seconds", "cpu_seconds", "seconds_to_first_batch", "sleeps", "peak_bytes")
 _COUNTS = ("tokens", "eos_tokens", "id_sum")
-_STAGES = ("read", "encode", "pack")
+_PHASES = ("read", "encode", "pack")
 # Entries of a job that differ from run to run, or say again what another one says.
 _UNSHOWN = ("threads", "scratch", "template", "shard_bytes", "storage_options")
 
@@ -144,7 +144,7 @@ def _summary(
         for results, before in zip(measured, first, strict=True)
     )
     if busy := [result["notes"]["busy_seconds"] for result in own if "busy_seconds" in result.get("notes", {})]:
-        summary["busy_seconds"] = {stage: statistics.median(each[stage] for each in busy) for stage in _STAGES}
+        summary["busy_seconds"] = {phase: statistics.median(each[phase] for each in busy) for phase in _PHASES}
         for key in ("wait_seconds", "text_bytes", "padding_tokens"):
             summary[key] = statistics.median(result["notes"][key] for result in own)
     return summary

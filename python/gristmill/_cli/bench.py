@@ -71,7 +71,7 @@ _RESULT, _SPEEDS, _DELAYS = "bench.json", "speeds.svg", "delays.svg"
 @click.option(
     "--output",
     type=options.PathType(file_okay=False, path_type=Path),
-    help="Folder for bench.json and the pictures speeds.svg and delays.svg.",
+    help="Folder for bench.json and the charts speeds.svg and delays.svg.",
 )
 @click.option("--steps", type=click.IntRange(1), help="With a mixture: steps to measure.  [default: 8 M tokens]")
 @mixture_files.print_config_option
@@ -296,10 +296,10 @@ def _write(result: dict[str, object], folder: Path) -> None:
     with atomic_files.writing_into(folder):
         atomic_files.write_json(folder / _RESULT, result, indent=2)
     if importlib.util.find_spec("matplotlib") is None:
-        notice("no pictures: matplotlib is not installed (pip install 'gristmill[bench]')")
+        notice("no charts: matplotlib is not installed (pip install 'gristmill[bench]')")
         return
-    from gristmill._bench import picture
+    from gristmill._bench import chart
 
-    picture.draw_speeds(result, folder / _SPEEDS)
+    chart.draw_speeds(result, folder / _SPEEDS)
     if "latency" in result:
-        picture.draw_delays(result["latency"], folder / _DELAYS)  # type: ignore[arg-type]
+        chart.draw_delays(result["latency"], folder / _DELAYS)  # type: ignore[arg-type]

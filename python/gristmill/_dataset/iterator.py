@@ -84,14 +84,14 @@ class StreamIterator(grain.DatasetIterator[T]):
           start of the stream and kept through restarts (of a window of documents, `records` and the last three count
           once all was delivered); and of this iterator: `skipped_tokens`, the tokens of the steps that it has skipped,
           `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready` batches that
-          wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent in each stage, by
+          wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent in each phase, by
           the clock on the wall, so that time in which the system runs another thread counts: `read` (inflating and
           splitting), `encode` (extracting the text and encoding it) and `pack`; and `verified`, the documents whose ids
           were compared with the reference's (`verify=`) and found equal, those prepared ahead included. A run whose
           `wait_seconds` grows much slower than its `elapsed_seconds` is not bound by its input.
 
           With samples with images also `images` and `image_tokens` of the rows, `undecodable`, the documents that are
-          not trained on because an image of theirs is damaged, and the seconds of the stage `decode`.
+          not trained on because an image of theirs is damaged, and the seconds of the phase `decode`.
 
           With a mixture also `sources`: a dict for each source by name, with its `rows`, `tokens`, `trained_tokens`,
           `documents`, `only_stops`, `filtered` and `quarantined`, `epochs` (how many a lane has finished, on average),

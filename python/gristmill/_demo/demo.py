@@ -105,7 +105,7 @@ def describe(sample: Sample, result: dict[str, Any]) -> str:
             ),
             (
                 "time goes to",
-                ", ".join(f"{stage} {seconds / all_busy:.0%}" for stage, seconds in busy.items()),
+                ", ".join(f"{phase} {seconds / all_busy:.0%}" for phase, seconds in busy.items()),
             ),
         ]
     )

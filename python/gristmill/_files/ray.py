@@ -4,7 +4,7 @@ Each unit is a task. The bytes of a unit follow from its plan, so a task may be 
 
     a node dies or is preempted    its units are done again elsewhere, from their last finished file
     a unit takes long              a second task does it in a folder of its own; the first that is done counts
-    a unit has a bad record        it fails with the located error; the others go on
+    a unit has a bad record        it fails with the located error; the others continue
 """
 
 import contextlib
@@ -131,7 +131,7 @@ class _Run:
         except ray.exceptions.RayError as error:  # the worker or its node has died
             unit.losses += 1
             if unit.tasks:
-                return  # the other task of the unit goes on
+                return  # the other task of the unit continues
             self.running.remove(unit)
             if unit.losses > _LOSSES:
                 self.failed[unit.number] = f"lost with its worker {unit.losses} times: {str(error).splitlines()[0]}"
@@ -177,7 +177,7 @@ def _second(path: Path, number: int) -> Path:
 
 
 def _replace(made: Path, path: Path) -> None:
-    """Puts a folder in the place of another one, in which a task may still write: its bytes would be the same."""
+    """Puts a folder in place of another one, in which a task may still write: its bytes would be the same."""
     old = made.with_name(f"{made.name}.old")
     with contextlib.suppress(FileNotFoundError):
         path.rename(old)

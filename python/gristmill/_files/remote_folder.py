@@ -3,7 +3,7 @@
     part-00000.npy   written into a local folder  ──> an object, and the local file is removed
     part-00000.json  written after it             ──> an object, by which a later run knows that the part is whole
 
-A later run fetches the index and the notes, and goes on after the last one.
+A later run fetches the index and the notes, and continues after the last one.
 """
 
 import contextlib

@@ -57,7 +57,7 @@ class Note(Part):
     Attributes:
       number: of the part.
       state: of the stream after it.
-      pending: documents that have begun in it and go on, by lane, see `Collector.pending`.
+      pending: documents that have begun in it and continue, by lane, see `Collector.pending`.
     """
 
     number: int

@@ -39,7 +39,7 @@ class Place:
     @classmethod
     @contextlib.contextmanager
     def opened(cls, address: Address) -> "Iterator[Place]":
-        """The place of a path or URL, until the end of the `with`. Errors name it as it was given.
+        """Access to a path or URL, until the end of the `with`. Errors name it as it was given.
 
         Raises:
           ArgumentError: the store cannot be written.

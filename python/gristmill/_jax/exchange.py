@@ -29,7 +29,7 @@ class Exchange:
     """
 
     def __init__(self, devices: Iterable[Any]) -> None:
-        # All devices, not one of each process: any backend can run a computation over those that the training
+        # All devices, not one of each process: any platform can run a computation over those that the training
         # step runs over. In the order of their ids, so that all processes agree.
         self._devices = sorted(devices, key=lambda device: device.id)
         self.processes = np.array([device.process_index for device in self._devices])

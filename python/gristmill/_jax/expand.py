@@ -44,7 +44,7 @@ def expand(batch: Mapping[str, Any], layout: str = "maxtext") -> dict[str, jax.A
     segments, positions = number_rows(jnp.asarray(batch["seq_lens"]), tokens.shape[-1])
     if layout == "grain":
         return {"tokens": tokens, "tokens_segment_ids": segments, "tokens_positions": positions, **rest}
-    # A token has a target if the next one is of the same segment, or its document goes on in the next row.
+    # A token has a target if the next one is of the same segment, or its document continues in the next row.
     has_next = _append(segments[..., 1:] == segments[..., :-1], next_token >= 0) & (segments != 0)
     is_trained = has_next
     if "targets_loss_mask" in batch:

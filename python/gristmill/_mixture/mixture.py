@@ -22,7 +22,7 @@ class Mixture:
 
     Or of a `PromptDataset`, in which each prompt is of one source, and nothing is said of lanes.
 
-    The sources of a batch's rows follow from the weights and the row's place in the stream by a rule without chance:
+    The sources of a batch's rows follow from the weights and the row's index in the stream by a rule without chance:
     no batch is more than one row off the weights, and a run hardly at all. The order of the sources does not matter.
 
     Args:

@@ -105,7 +105,7 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
     Args:
       kind: the class.
       values: its arguments.
-      shown: what an error names as the place of an argument that the class does not have.
+      shown: what an error names where the class has no such argument.
 
     Raises:
       ArgumentError: a value is not allowed, or there is none of that name.

@@ -275,7 +275,7 @@ def _check_count(path: Path, expected: int) -> None:
         header = file.read(512)
     # The index ends where the archive does, unless the tar was written anew since then.
     if header[257:262] == b"ustar":
-        raise wrong(f"more in the tar, which goes on where {index.name} ends", end)
+        raise wrong(f"more in the tar, which continues where {index.name} ends", end)
 
 
 def _keys(path: str) -> dict[str, int]:

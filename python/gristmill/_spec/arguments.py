@@ -351,7 +351,7 @@ class Faults:
     on_error: str = _argument(
         Choice(_core.ON_ERRORS),
         "raise",
-        "At a bad record: stop, or quarantine it and go on.",
+        "At a bad record: stop, or quarantine it and continue.",
         may_change="yes",
         see="quarantine.md",
     )

@@ -1,4 +1,4 @@
-"""States of prompts, the same on every host: an epoch and a place in it; of a mixture, the prompts of each source."""
+"""States of prompts, the same on every host: an epoch and an index in it; of a mixture, the prompts of each source."""
 
 from collections.abc import Mapping, Sequence
 from typing import Any, TypeAlias

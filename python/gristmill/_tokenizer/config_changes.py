@@ -1,6 +1,6 @@
 """How the files beside a tokenizer.json change the ids of `AutoTokenizer`, and a tokenizer.json with these changes.
 
-`AutoTokenizer` of `transformers` 5 adds the tokens that the files list and tokenizer.json lacks, and obeys
+`AutoTokenizer` of `transformers` 5 adds the tokens that stand in the files and not in tokenizer.json, and obeys
 `split_special_tokens`. Its class for some models replaces further parts of tokenizer.json by its own.
 """
 

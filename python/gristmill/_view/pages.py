@@ -149,7 +149,7 @@ def of_quarantine(path: Path) -> Page:
 
 
 def is_quarantine(path: Path) -> bool:
-    """Whether a file lists quarantined records."""
+    """Whether a file is a list of quarantined records."""
     if not path.is_file():
         return False
     try:
@@ -169,7 +169,7 @@ def _rows(
     *,
     drawn: int,
 ) -> Iterator[Row]:
-    """The rows of some lanes from a step on, step by step, of which so many have pictures of their images."""
+    """The rows of some lanes from a step on, step by step, of which so many show their images."""
     spec = spec_of(dataset)
     shards, sources = [piece.name for piece in dataset.pieces], list(dataset.sources)
     model = _image_model(spec)

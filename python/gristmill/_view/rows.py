@@ -45,7 +45,7 @@ class Row:
       positions: for each token, its position; None if there are none.
       segments: in order.
       source: of a mixture, the name of the row's source.
-      images: for each image, its index in the row and its picture.
+      images: for each image, its index in the row and its thumbnail.
       origins: for each token, the message and the part of it that it comes from; empty if that is not known.
     """
 
@@ -83,7 +83,7 @@ def row_of(
       shards: by the numbers of `provenance`, the names of the shards.
       sources: by the numbers of `source`, the names of the sources.
       image_model: of images as patches, their model.
-      draws: whether to make pictures of its images.
+      draws: whether to make thumbnails of its images.
     """
     by_content: dict[str, npt.NDArray[Any]] = {}
     for own in fields:

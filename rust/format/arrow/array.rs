@@ -70,24 +70,24 @@ pub(super) struct Loader<'a> {
     pub(super) left: &'a mut u64,
     pub(super) limit: u64,
     /// The next field's node, buffer and number of buffers.
-    pub(super) place: Place,
+    pub(super) next: FieldStart,
 }
 
 /// Where a field begins among the nodes and buffers of a batch.
 #[derive(Debug, Clone, Copy, Default)]
-pub(super) struct Place {
+pub(super) struct FieldStart {
     node: usize,
     buffer: usize,
     variadic: usize,
 }
 
-impl Place {
+impl FieldStart {
     /// How many values the field here has.
     pub(super) fn length(self, header: &BatchHeader) -> Option<u64> {
         u64::try_from(header.nodes.get(self.node)?.0).ok()
     }
 
-    /// Goes on behind a field.
+    /// Continues behind a field.
     pub(super) fn pass(&mut self, field: &Field, header: &BatchHeader) -> Result<(), Damaged> {
         self.node += 1;
         if field.dictionary.is_some() {
@@ -115,10 +115,10 @@ impl Place {
 }
 
 impl Loader<'_> {
-    /// Loads the field at the place.
+    /// Loads the next field.
     pub(super) fn load(&mut self, field: &Field) -> Result<Array, String> {
         let damaged = || corrupt("the buffers of a record batch do not fit its schema");
-        let node = self.header.nodes.get(self.place.node).copied();
+        let node = self.header.nodes.get(self.next.node).copied();
         let (length, nulls) = node.ok_or_else(damaged)?;
         let length = usize::try_from(length).map_err(|_| damaged())?;
         if let (Kind::Other { name, .. }, None) = (field.kind, field.dictionary) {
@@ -128,7 +128,7 @@ impl Loader<'_> {
                 field.name
             ));
         }
-        self.place.node += 1;
+        self.next.node += 1;
         let has_values = field.kind != Kind::Null || field.dictionary.is_some();
         let validity = if has_values { self.validity(length, nulls)? } else { None };
         let data = self.data(field, length)?;
@@ -138,7 +138,7 @@ impl Loader<'_> {
 
     fn validity(&mut self, length: usize, nulls: i64) -> Result<Option<Vec<u8>>, String> {
         if nulls == 0 || length == 0 {
-            self.place.buffer += 1;
+            self.next.buffer += 1;
             return Ok(None);
         }
         let bits = self.buffer()?;
@@ -166,8 +166,8 @@ impl Loader<'_> {
             }
             Kind::View { .. } => {
                 let views = self.buffer()?;
-                let buffers = self.header.variadic.get(self.place.variadic).copied().unwrap_or_default();
-                self.place.variadic += 1;
+                let buffers = self.header.variadic.get(self.next.variadic).copied().unwrap_or_default();
+                self.next.variadic += 1;
                 let buffers = (0..buffers).map(|_| self.buffer()).collect::<Result<_, _>>()?;
                 Data::Views { views, buffers }
             }
@@ -189,8 +189,8 @@ impl Loader<'_> {
     /// Reads the next buffer, and inflates it.
     fn buffer(&mut self) -> Result<Vec<u8>, String> {
         let damaged = || corrupt("a buffer of a record batch does not lie in its body");
-        let &(offset, length) = self.header.buffers.get(self.place.buffer).ok_or_else(damaged)?;
-        self.place.buffer += 1;
+        let &(offset, length) = self.header.buffers.get(self.next.buffer).ok_or_else(damaged)?;
+        self.next.buffer += 1;
         let start = u64::try_from(offset).ok().and_then(|offset| self.body.start.checked_add(offset));
         let start = start.ok_or_else(damaged)?;
         let length = u64::try_from(length).map_err(|_| damaged())?;

@@ -18,7 +18,7 @@ pub(in crate::format) const FILE_MAGIC: &[u8] = b"ARROW1";
 pub(in crate::format) const STREAM_MAGIC: &[u8] = b"\xff\xff\xff\xff";
 /// Behind the footer of a file: its length, and the magic.
 const FILE_END: usize = 4 + FILE_MAGIC.len();
-/// The bytes of a dictionary's or batch's place in the footer.
+/// The bytes of a dictionary's or batch's offset and lengths in the footer.
 const BLOCK: usize = 24;
 /// Metadata of a thousand columns take some 100 KB.
 const LARGEST_METADATA: u32 = 32 << 20;
@@ -68,7 +68,7 @@ pub(in crate::format) fn is_old_stream(head: &[u8]) -> bool {
     matches!((number(0), number(4)), (Some(length), Some(table)) if length <= LARGEST_METADATA && (4..length).contains(&table))
 }
 
-/// The columns, and where the other messages begin: those that the footer of a file lists, or of a stream the next one.
+/// The columns, and where the other messages begin: those in the footer of a file, or of a stream the next one.
 pub(super) fn open(source: &mut dyn Source) -> Result<(Vec<Field>, Messages), String> {
     let mut magic = [0; FILE_MAGIC.len()];
     read(source, 0, &mut magic)?;

@@ -22,7 +22,7 @@ use super::reader::{Column, Found, Reader, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::codec::BlockDecoder;
 use crate::store::{Piece, Source};
-use array::{Array, Data, Dictionary, Loader, Place};
+use array::{Array, Data, Dictionary, FieldStart, Loader};
 use message::{BatchHeader, Content, Message, Messages, message};
 pub(super) use message::{FILE_MAGIC, STREAM_MAGIC, is_old_stream};
 use pack::Writer;
@@ -73,7 +73,7 @@ struct Batch {
     header: BatchHeader,
     body: Range<u64>,
     /// Where each column begins.
-    places: Vec<Place>,
+    starts: Vec<FieldStart>,
     /// The columns that were loaded.
     columns: Vec<Option<Array>>,
     /// How many bytes may still be loaded.
@@ -187,19 +187,19 @@ impl ArrowReader {
 
     fn open(&mut self, header: BatchHeader, body: Range<u64>) -> Result<(), String> {
         self.rows_left = header.rows;
-        let mut place = Place::default();
-        let mut places = Vec::with_capacity(self.fields.len());
+        let mut start = FieldStart::default();
+        let mut starts = Vec::with_capacity(self.fields.len());
         for field in &self.fields {
-            if place.length(&header) != Some(header.rows) {
+            if start.length(&header) != Some(header.rows) {
                 return Err(corrupt("a column has another number of rows than its batch"));
             }
-            places.push(place);
-            place
+            starts.push(start);
+            start
                 .pass(field, &header)
                 .map_err(|_| corrupt("the buffers of a record batch do not fit its schema"))?;
         }
         let columns = self.fields.iter().map(|_| None).collect();
-        self.batch = Batch { header, body, places, columns, left: self.limit };
+        self.batch = Batch { header, body, starts, columns, left: self.limit };
         Ok(())
     }
 
@@ -226,7 +226,7 @@ impl ArrowReader {
             dictionaries: &self.dictionaries,
             left: &mut left,
             limit: self.limit,
-            place: Place::default(),
+            next: FieldStart::default(),
         }
         .load(field)?;
         self.dictionaries.entry(id).or_default().push(Arc::new(array));
@@ -258,7 +258,7 @@ impl ArrowReader {
     /// Loads columns of the batch that were not.
     fn load(&mut self, columns: &[usize]) -> Result<(), RowFault> {
         for &column in columns {
-            let Batch { header, body, places, columns, left } = &mut self.batch;
+            let Batch { header, body, starts, columns, left } = &mut self.batch;
             if columns[column].is_some() {
                 continue;
             }
@@ -273,7 +273,7 @@ impl ArrowReader {
                 dictionaries: &self.dictionaries,
                 left,
                 limit: self.limit,
-                place: places[column],
+                next: starts[column],
             }
             .load(&self.fields[column])
             .map_err(lost)?;

@@ -213,7 +213,7 @@ impl Lines {
         Ok(Line::TooLong { bytes, first })
     }
 
-    /// Inflates more bytes; returns 0 at the end of the shard, and at that of the piece unless a line goes on there.
+    /// Inflates more bytes; returns 0 at the end of the shard, and at that of the piece unless a line continues there.
     fn fill_line(&mut self) -> Result<usize, String> {
         if self.start < self.end { self.fill_on() } else { self.fill() }
     }

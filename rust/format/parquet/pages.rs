@@ -152,7 +152,7 @@ impl Pages {
         Ok(self.peeked)
     }
 
-    /// Goes on behind a page.
+    /// Continues behind a page.
     fn pass(&mut self, header: &Header) {
         self.offset += header.length + u64::from(header.compressed);
         self.peeked = None;
@@ -214,7 +214,7 @@ impl Pages {
         self.checked(offset, header, page.into())
     }
 
-    /// Bounds the pages that the values of one row lie in: a list may go on through many.
+    /// Bounds the pages that the values of one row lie in: a list may continue through many.
     fn take_from_row(&self, header: &Header) -> Result<(), String> {
         if header.kind == Kind::Dictionary {
             return Ok(());

@@ -434,7 +434,7 @@ fn natural(extension: &str) -> impl Iterator<Item = (bool, Option<u128>, &str)> 
     })
 }
 
-/// Opens the object or goes on with it, up to a value.
+/// Opens the object or continues with it, up to a value.
 fn write_key(key: &str, line: &mut Vec<u8>) {
     line.push(if line.is_empty() { b'{' } else { b',' });
     gristmill_json::write_string(key, line);

@@ -187,7 +187,7 @@ def test_work_without_eos_is_compared_without_eos(eos, same):
     assert not rounds._same_work({"gristmill": ours, "grain": {**ours, "tokens": 1000, "eos_tokens": 0}})
 
 
-def test_command_prints_table_and_writes_json_and_pictures(tmp_path, fake_rounds, capsys):
+def test_command_prints_table_and_writes_json_and_charts(tmp_path, fake_rounds, capsys):
     arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "2", "--threads", "1"]
     assert main.run([*arguments, "--output", str(tmp_path / "out"), "--latency"]) == 0
     out = capsys.readouterr().out
@@ -222,14 +222,14 @@ class FullLog(io.StringIO):
         raise OSError(errno.ENOSPC, os.strerror(errno.ENOSPC))
 
 
-def test_no_pictures_without_matplotlib(tmp_path, fake_rounds, capsys, monkeypatch):
+def test_no_charts_without_matplotlib(tmp_path, fake_rounds, capsys, monkeypatch):
     find = importlib.util.find_spec
     monkeypatch.setattr(
         "importlib.util.find_spec", lambda name, *more: None if name == "matplotlib" else find(name, *more)
     )
     arguments = ["bench", "--folder", str(tmp_path / "text"), "--megabytes", "0.05", "--rounds", "1", "--threads", "1"]
     assert main.run([*arguments, "--output", str(tmp_path / "out")]) == 0
-    assert "no pictures: matplotlib is not installed" in capsys.readouterr().err
+    assert "no charts: matplotlib is not installed" in capsys.readouterr().err
     assert [path.name for path in (tmp_path / "out").iterdir()] == ["bench.json"]
     fake_rounds.clear()
     with monkeypatch.context() as patched:

@@ -1,4 +1,4 @@
-"""`gristmill pack` into stores: files appear whole or not at all, and an interrupted run goes on."""
+"""`gristmill pack` into stores: files appear whole or not at all, and an interrupted run continues."""
 
 import json
 import os
@@ -80,7 +80,7 @@ def test_interrupted_run_goes_on(local, packing, capsys, monkeypatch, published)
         assert not notes & {*written}
 
 
-def test_weather_changes_nothing(local, packing, capsys):
+def test_network_faults_change_nothing(local, packing, capsys):
     kinds = ("429", "500", "503", "reset", "short")
     with Server({}, faults=Faults(3, 0.3, kinds)) as server:
         run_json(capsys, *packing(PACKED), *storage(server))

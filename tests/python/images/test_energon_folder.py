@@ -181,7 +181,9 @@ def test_counts_of_shards_are_compared_with_the_folders(folder, tokenizer):
     refused("expected 4 samples, as .info.json says, found 0 in val.tar.idx")
     index.write_bytes(whole)
     tar.write_bytes(tar_of(captions(7, 2)))
-    refused(r"byte \d+: expected 4 samples, as .info.json says, found more in the tar, which goes on where val.tar.idx")
+    refused(
+        r"byte \d+: expected 4 samples, as .info.json says, found more in the tar, which continues where val.tar.idx"
+    )
     index.unlink()
     refused("expected 4 samples, as .info.json says, found 7 in the tar")
     tar.write_bytes(tar_of(singles(4, 2)))

@@ -98,7 +98,7 @@ def two(folder, config, expected):
 
 @pytest.fixture(scope="module")
 def four(two, folder, config, expected):
-    """Runs on four ranks, some of which go on where two saved."""
+    """Runs on four ranks, some of which continue where two saved."""
     return run_ranks(
         folder,
         4,

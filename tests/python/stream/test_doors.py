@@ -64,7 +64,7 @@ def test_hosts_that_iterate_together_deliver_each_row_once_and_end_together(fold
         thread.start()
     for thread in threads:
         thread.join()
-    assert len(expected) > 4  # the lane of the large shard goes on when the others have ended
+    assert len(expected) > 4  # the lane of the large shard continues when the others have ended
     for host in range(hosts):
         rows = slice(host * 8 // hosts, (host + 1) * 8 // hosts)
         np.testing.assert_array_equal(np.array(found[host]), np.array([step[rows] for step in expected]))

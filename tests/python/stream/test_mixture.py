@@ -273,7 +273,7 @@ def test_error_names_the_exhausted_source(make):
     iterator = iter(dataset)
     with pytest.raises(gm.ArgumentError, match=r'the source "code" is exhausted, and step [0-9]+ needs another row'):
         list(iterator)
-    # The state is the one before, and goes on where the mixture says how.
+    # The state is the one before, and continues where the mixture says how.
     state = iterator.get_state()
     restored = iter(make(sources, mixture={"on_exhausted": "continue"}))
     restored.set_state(state)

@@ -94,7 +94,7 @@ def test_folder_that_cannot_be_written_stops_nothing(tmp_path, local, objects, e
     with Server(objects) as server:
         cached = dataset(URL, encoder, storage_options=server.options(), cache_dir=tmp_path / "file")
         assert requests_of(cached, local) >= len(objects)
-    assert "going on without it" in caplog.text
+    assert "continuing without it" in caplog.text
 
 
 FULL_DISK = """

@@ -21,7 +21,7 @@ PATTERN = "data/*/en.json.gz"
 
 
 @pytest.mark.parametrize("seed", range(int(os.environ.get("GRISTMILL_CASES", 12))))
-def test_weather_changes_nothing(local, objects, encoder, seed):
+def test_network_faults_change_nothing(local, objects, encoder, seed):
     faults = Faults(seed, share=0.4, kinds=KINDS + STALLS)
     with Server(objects, faults=faults) as server:
         options = server.options(stall_timeout="0.2")

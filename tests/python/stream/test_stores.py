@@ -1,4 +1,4 @@
-"""Shards in stores on the network, on a server on loopback: the same stream in any weather."""
+"""Shards in stores on the network, on a server on loopback: the same stream whatever the network does."""
 
 import itertools
 import threading
@@ -101,7 +101,7 @@ def test_outage_beyond_its_time_stops_the_run_with_a_good_state(mount, objects, 
         with iter(remote) as iterator:
             found += itertools.islice(iterator, 3)
             server.is_out = True
-            with pytest.raises(gm.GristmillError, match="go on from the last saved state") as raised:
+            with pytest.raises(gm.GristmillError, match="continue from the last saved state") as raised:
                 found.extend(iterator)
             assert not isinstance(raised.value, gm.ShardError)
             state, stats = iterator.get_state(), iterator.stats()

@@ -1,4 +1,4 @@
-"""Messages name arguments in one form, which is read in one place."""
+"""Messages name arguments in one form, which is read by one routine."""
 
 import copy
 import pickle

@@ -20,7 +20,7 @@ use std::io::{self, Write};
 use std::sync::Arc;
 
 use _core::format::{AfterError, Position, Projection, ReadError, ReadOptions, RecordReader};
-use _core::store::{Places, Source};
+use _core::store::{Access, Source};
 use _core::{Error, ShardError};
 use flate2::Compression;
 use flate2::write::GzEncoder;
@@ -48,7 +48,7 @@ fn position_of(error: &ReadError) -> Position {
 
 fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
     Arc::new(ReadOptions {
-        places: Places::default(),
+        access: Access::default(),
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes,

@@ -10,7 +10,7 @@ use super::resume::{shard_file, with_positions};
 use super::zstandard::frame;
 use super::*;
 
-/// The outcome of each record of a piece: its text, or the message without the location.
+/// The outcome of each record of a piece: its text, or the message without the shard's name.
 fn outcomes(shard: &Shard, options: &Arc<ReadOptions>) -> Vec<Result<String, String>> {
     let mut reader = RecordReader::open(shard, options, &Arc::default()).unwrap();
     let outcome = |seen| match seen {

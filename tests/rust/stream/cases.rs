@@ -12,7 +12,7 @@ use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
-use _core::store::{Places, Shard};
+use _core::store::{Access, Shard};
 use flate2::{Compression, write::GzEncoder};
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -334,7 +334,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
         plan: Plan::new(sizes, lanes, case.shuffle.map(|(seed, _)| seed)),
         shards,
         read: Arc::new(ReadOptions {
-            places: Places::default(),
+            access: Access::default(),
             projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
             keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,

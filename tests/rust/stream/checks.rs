@@ -28,7 +28,7 @@ struct Document {
     ids: Vec<i32>,
 }
 
-/// A place of a row that is not padding.
+/// An element of a row that is not padding.
 #[derive(Debug, Clone, Copy, PartialEq)]
 struct Token {
     id: i32,
@@ -228,7 +228,7 @@ impl Corpus {
         Ok(())
     }
 
-    /// Whether a document goes on in the stream behind a token of it.
+    /// Whether a document continues in the stream behind a token of it.
     fn goes_on(&self, spec: &RowSpec, (document, index): (usize, usize)) -> bool {
         let (whole, length) = (self.documents[document].ids.len(), spec.sequence_length);
         let kept_before_cut = match spec.truncation {
@@ -240,7 +240,7 @@ impl Corpus {
         index + 1 < whole && !(is_cut && index + 1 == kept_before_cut)
     }
 
-    /// The id behind the row's last token in its document, if that goes on in a later row.
+    /// The id behind the row's last token in its document, if that continues in a later row.
     fn check_next_token(&self, spec: &RowSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
         let next = match row.last() {
             Some(Token { origin: Some((document, index)), .. }) => {
@@ -253,8 +253,8 @@ impl Corpus {
         Ok(())
     }
 
-    /// A label is its token, where the token before it in the row is the one before it in its document, or where the row goes
-    /// on with a document of the row before.
+    /// A label is its token, where the token before it in the row is the one before it in its document, or where the
+    /// row continues a document of the row before.
     fn check_labels(&self, spec: &RowSpec, arrays: &[Vec<i32>], row: &[Token]) -> TestCaseResult {
         let labels = &arrays[3];
         let range = 0..row.len();

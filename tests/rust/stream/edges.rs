@@ -16,7 +16,7 @@ use _core::spec::sidecars::Sidecars;
 use _core::spec::{
     HostSpec, Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows,
 };
-use _core::store::{Places, Shard};
+use _core::store::{Access, Shard};
 use tempfile::tempdir;
 
 use crate::cases::encoder;
@@ -41,7 +41,7 @@ fn pipeline(
         .collect();
     let lanes = shards.len();
     let read = ReadOptions {
-        places: Places::default(),
+        access: Access::default(),
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: 1 << 20,

@@ -137,7 +137,7 @@ fn check_same(whole: &Stream, part: &Stream, first: usize, padding: &[Vec<i32>])
         let both = rows.len().min(expected.len());
         prop_assert_eq!(&rows[..both], &expected[..both], "lane {}", lane);
         // A host ends after its own last lane; there the whole has padding. One whose lanes are
-        // sound goes on where another one's failure stops the whole.
+        // sound continues where another one's failure stops the whole.
         prop_assert!(whole.error.is_some() || rows.len() <= expected.len());
         prop_assert!(expected[both..].iter().all(|rows| rows == padding), "lane {} ends early", lane);
     }

@@ -1,13 +1,13 @@
 //! Statements.
 
 use super::iterate::Iter;
-use super::{Eval, read_place};
+use super::{Eval, read_variable};
 use crate::ast::{Const, Expr, ExprKind, If, MacroDef, Stmt, StmtKind, Target};
 use crate::error::{Error, Result};
 use crate::text::{Mark, Origin, Str};
 use crate::value::{Frame, Macro, Val};
 
-/// Where a statement goes on.
+/// Where a statement continues.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(super) enum Flow {
     Next,
@@ -116,7 +116,7 @@ impl<'a> Eval<'a> {
                 }
                 Ok(())
             }
-            Target::Attr { line, name, attr } => match read_place(name.place, frame)? {
+            Target::Attr { line, name, attr } => match read_variable(name.variable, frame)? {
                 Val::Namespace(_) if attr.starts_with('_') => {
                     Err(Error::runtime(format!("a namespace cannot store {attr}: it begins with _"))
                         .at(*line))
@@ -254,7 +254,7 @@ impl<'a> Eval<'a> {
 fn check_namespaces<'a>(target: &'a Target, frame: &'a Frame<'a>) -> Result<()> {
     match target {
         Target::Name { .. } => Ok(()),
-        Target::Attr { line, name, .. } => match read_place(name.place, frame)? {
+        Target::Attr { line, name, .. } => match read_variable(name.variable, frame)? {
             Val::Namespace(_) => Ok(()),
             _ => Err(Error::runtime("cannot assign an attribute of what is no namespace").at(*line)),
         },

@@ -72,7 +72,7 @@ impl<'a> Eval<'a> {
         self.repr_inside(value, None)
     }
 
-    /// Writes the representation of a value. Inside of something that comes from one place as a whole, `origin`, no
+    /// Writes the representation of a value. Inside of something that has one origin as a whole, `origin`, no
     /// runs are ended.
     fn repr_inside(&mut self, value: &Val<'a>, origin: Option<Origin>) -> Result<()> {
         self.heap.step()?;

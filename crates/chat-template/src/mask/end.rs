@@ -72,7 +72,7 @@ impl Finder<'_, '_> {
         };
         if !tail[last.end..].trim().is_empty() {
             return Err(mask_error(format!(
-                "behind the last special token that the template writes, {tail:?} goes on"
+                "behind the last special token that the template writes, {tail:?} continues"
             )));
         }
         Ok(behind + last.start..behind + last.end)

@@ -150,7 +150,7 @@ impl Finder<'_, '_> {
 /// Where what the model generates begins.
 pub(super) struct Start {
     pub(super) at: usize,
-    /// The generation prompt, if the message goes on unlike it from there.
+    /// The generation prompt, if the message continues unlike it from there.
     pub(super) parted: Option<String>,
 }
 
@@ -215,8 +215,8 @@ pub(super) fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> 
     if !is_border(common) {
         return None;
     }
-    // Behind what only the prompt has, both may go on alike, as in `<A><think></think>` and `<A></think>`: all of that
-    // is prompt.
+    // Behind what only the prompt has, both may continue alike, as in `<A><think></think>` and `<A></think>`: all of
+    // that is prompt.
     let rest = &message.text[common..words];
     for from in prompt.borders_behind(common) {
         let alike = &prompt.text[from..];
@@ -226,7 +226,7 @@ pub(super) fn parting(message: &Begin<'_>, prompt: &Begin<'_>, words: usize) -> 
             return Some(Start::behind(end));
         }
     }
-    // A token in the rest of both: they differ in white space only, and the prompt goes on in the message.
+    // A token in the rest of both: they differ in white space only, and the prompt continues in the message.
     let prompt_rest: Vec<&str> = prompt.tokens_in(common..prompt.text.len()).collect();
     let differ = message.tokens_in(common..words).all(|token| !prompt_rest.contains(&token));
     differ.then(|| Start { at: common, parted: Some(prompt.text.to_owned()) })

@@ -2,7 +2,7 @@
 
 use super::Parser;
 use crate::ast::{
-    Expr, ExprKind, For, If, LoopTest, MacroDef, Name, Param, Place, Scope, Stmt, StmtKind, Target,
+    Expr, ExprKind, For, If, LoopTest, MacroDef, Name, Param, Scope, Stmt, StmtKind, Target, Variable,
 };
 use crate::error::{Error, Result};
 use crate::lexer::Tok;
@@ -274,7 +274,7 @@ impl Parser {
             let name = self.name()?;
             self.next();
             let attr = self.name()?;
-            let name = Name { id: self.names.id(&name), place: Place::default(), may_miss: true };
+            let name = Name { id: self.names.id(&name), variable: Variable::default(), may_miss: true };
             return Ok(Target::Attr { line, name, attr });
         }
         let expr = self.primary()?;

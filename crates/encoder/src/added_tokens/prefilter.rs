@@ -11,10 +11,10 @@ use crate::simd::{Simd, Work};
 /// Bytes of text that are looked at together.
 const CHUNK: usize = 32 * BLOCK;
 
-/// The places in a chunk, a bit for each.
+/// The offsets in a chunk, a bit for each.
 type Places = [u64; CHUNK / BLOCK];
 
-/// Finds the places at which one of some spellings may begin.
+/// Finds the offsets at which one of some spellings may begin.
 pub struct Prefilter {
     simd: Simd,
     /// Each first byte has a bit, which the bytes that may come second have too. Eight or more share them.
@@ -61,12 +61,12 @@ impl Prefilter {
         Self { simd, first, second, shortcut }
     }
 
-    /// The places of a text.
+    /// The offsets in a text.
     pub fn positions<'a>(&'a self, text: &'a [u8]) -> CandidatesIn<'a> {
         CandidatesIn { prefilter: self, text, chunk: None, positions: [0; CHUNK / BLOCK] }
     }
 
-    /// The places in a block, which one byte follows.
+    /// The offsets in a block, which one byte follows.
     #[inline(always)]
     fn places_in(&self, blocks: impl Blocks, bytes: &[u8; BLOCK + 1]) -> u64 {
         let (block, after) = (blocks.load(part(bytes, 0)), blocks.load(part(bytes, 1)));
@@ -80,17 +80,17 @@ impl Prefilter {
     }
 }
 
-/// The places of a text at which something may begin.
+/// The offsets in a text at which something may begin.
 pub struct CandidatesIn<'a> {
     prefilter: &'a Prefilter,
     text: &'a [u8],
-    /// Where the present chunk begins, and its places.
+    /// Where the present chunk begins, and its offsets.
     chunk: Option<usize>,
     positions: Places,
 }
 
 impl CandidatesIn<'_> {
-    /// The first place from `from` on, if there is one. Going backwards takes long.
+    /// The first offset from `from` on, if there is one. Going backwards takes long.
     #[inline]
     pub fn first_from(&mut self, mut from: usize) -> Option<usize> {
         while from < self.text.len() {
@@ -124,7 +124,7 @@ impl CandidatesIn<'_> {
     }
 }
 
-/// Finds the places of a chunk.
+/// Finds the offsets in a chunk.
 struct Find<'a> {
     prefilter: &'a Prefilter,
     text: &'a [u8],

@@ -13,14 +13,14 @@ use crate::simd::Simd;
 /// Bytes of all spellings that a DFA may be made for.
 const LARGE: usize = 16 << 10;
 
-/// The longest spelling that is looked for at each place where it may begin.
+/// The longest spelling that is looked for wherever it may begin.
 const LONGEST: usize = 128;
 
 #[allow(clippy::large_enum_variant)] // a tokenizer has two
 pub enum Search {
     /// Where a spelling may begin, and which one does.
     Places(Prefilter, Longest),
-    /// If a spelling is so long that to begin anew at each place could take long, an automaton reads all.
+    /// If a spelling is so long that to begin anew at each byte could take long, an automaton reads all.
     All(AhoCorasick),
 }
 
@@ -175,7 +175,7 @@ impl Runs {
 /// The spelling that [`Longest::find`] finds. The crate's own search takes several times as long over a few bytes.
 #[inline(always)]
 fn find_at_start(automaton: &impl Automaton, text: &[u8]) -> Option<Spelling> {
-    let mut state = automaton.start_state(Anchored::Yes).expect("it is built for searches at one place");
+    let mut state = automaton.start_state(Anchored::Yes).expect("it is built for searches at one offset");
     let mut found = None;
     for (position, byte) in text.iter().enumerate() {
         state = automaton.next_state(Anchored::Yes, state, *byte);

@@ -2,11 +2,11 @@
 //!
 //! The rule of BPE: of all adjacent pairs that have a merge, join the one of lowest rank, the leftmost among equals, and
 //! repeat until no pair has a merge. The rank of a merge is its place in the file's list, not the id it makes; of a pair
-//! that is listed twice the last place counts, as in the reference.
+//! that is listed twice the last index counts, as in the reference.
 //!
 //! The reference pops entries from a heap and accepts one if the pair now at its place has the same product. This is
 //! the same rule as long as an id has one spelling: then a symbol is a fixed stretch of spelling, and an entry with the
-//! same place and product is the same pair.
+//! same index and product is the same pair.
 
 use std::hint::select_unpredictable;
 
@@ -32,12 +32,12 @@ const NO_KEY: u32 = u32::MAX;
 /// that beats a heap: the search is a few vector instructions, and all else is in registers or the L1 cache.
 #[derive(Clone)]
 pub struct ArrayMerge<const W: usize> {
-    /// The symbol that begins at each place, if one does.
+    /// The symbol that begins at each index, if one does.
     symbols: [u32; W],
-    /// Rank and place of the pair that begins at each place: the smallest has the lowest rank and is the leftmost among
+    /// Rank and index of the pair that begins at each index: the smallest has the lowest rank and is the leftmost among
     /// equals.
     keys: [u32; W],
-    /// One bit for each place where a symbol begins: neighbours are found by counting zeros, without linked lists.
+    /// One bit for each index where a symbol begins: neighbours are found by counting zeros, without linked lists.
     begins: u64,
     len: usize,
     /// Tells words side by side from each other.
@@ -74,7 +74,7 @@ impl<const W: usize> ArrayMerge<W> {
     /// Begins with a word of one to `W` symbols.
     #[inline(always)]
     pub fn start<M: Merges>(&mut self, table: &M, word: &impl Symbols<M>) {
-        // Vectors take eight keys at a time, places are masked, and a key has room for those below `MAX_SYMBOLS`.
+        // Vectors take eight keys at a time, indices are masked, and a key has room for those below `MAX_SYMBOLS`.
         const { assert!(W.is_power_of_two() && W >= 8 && W <= MAX_SYMBOLS) };
         debug_assert!((1..=W).contains(&word.len()), "{} symbols", word.len());
         let len = word.len().min(W);
@@ -123,7 +123,7 @@ impl<const W: usize> ArrayMerge<W> {
         let right = later.trailing_zeros() as usize;
         self.begins &= !(later & later.wrapping_neg());
         let after = (later & later.wrapping_sub(1)).trailing_zeros() as usize;
-        // One above the place: zero is for none.
+        // One above the index: zero is for none.
         let before = 64 - (self.begins & !(!0 << left)).leading_zeros() as usize;
         self.symbols[left & (W - 1)] = symbol;
         // No branch at the word's ends: `NO_PAIR` is looked up there, whose entry is always cached.
@@ -251,7 +251,7 @@ impl<const W: usize> Lockstep<W> {
     }
 }
 
-/// Rank and place in one number. Nothing branches on a rank: whether a pair has one is unpredictable, and a
+/// Rank and index in one number. Nothing branches on a rank: whether a pair has one is unpredictable, and a
 /// misprediction would discard the work in flight for other words.
 #[inline(always)]
 fn key(rank: u32, index: usize) -> u32 {

@@ -111,7 +111,7 @@ pub fn any_rules() -> impl Strategy<Value = Vec<MergeRule>> {
                 }
                 rules.push(MergeRule { left: left as u32, right: right as u32, product: product as u32 });
             }
-            // Files list merges in any order of length: the one generated last may rank first.
+            // Files have merges in any order of length: the one generated last may rank first.
             if rules.len() % 2 == 1 {
                 rules.reverse();
             }

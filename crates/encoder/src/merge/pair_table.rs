@@ -144,7 +144,7 @@ impl PairTable {
         PairSlot { pair, slot }
     }
 
-    /// The value of the pair that belongs to a place, [`NONE`] if it has none.
+    /// The value of the pair that belongs to an entry, [`NONE`] if it has none.
     #[inline(always)]
     pub fn find(&self, PairSlot { pair, slot }: PairSlot) -> u32 {
         // XOR leaves the value if the entry is this pair's, and more than any value otherwise. If `NONE` were the bound

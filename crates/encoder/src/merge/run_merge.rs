@@ -1,7 +1,7 @@
 //! Merging any number of symbols: for words and windows whose tokens are too long for those of `word`,
 //! such as lines of spaces.
 //!
-//! These are mostly runs, in which the same pair has the lowest rank at many places. So once the lowest rank is known,
+//! These are mostly runs, in which the same pair has the lowest rank at many indices. So once the lowest rank is known,
 //! all pairs of this rank are joined from left to right: what that makes has another rank. To find it and them, a lower
 //! bound of the ranks in each block is kept, and only blocks with the lowest bound are searched.
 
@@ -19,7 +19,7 @@ const NOWHERE: u32 = u32::MAX;
 #[derive(Default)]
 pub struct RunMerge {
     indices: Vec<Place>,
-    /// The rank of the pair that begins at each place.
+    /// The rank of the pair that begins at each index.
     ranks: Vec<[u32; BLOCK]>,
     /// A lower bound of the ranks in each block.
     bounds: Vec<[u32; BLOCK]>,
@@ -27,7 +27,7 @@ pub struct RunMerge {
     count: usize,
 }
 
-/// A symbol, if one begins at this place, and where those after and before it begin.
+/// A symbol, if one begins at this index, and where those after and before it begin.
 struct Place {
     symbol: u32,
     next: u32,
@@ -123,7 +123,8 @@ impl RunMerge {
         false
     }
 
-    /// Joins the pair at a place. Returns where its right symbol began, and the lower rank of the pairs that this makes.
+    /// Joins the pair at an index. Returns where its right symbol began, and the lower rank of the pairs that this
+    /// makes.
     #[inline(always)]
     fn join(&mut self, table: &impl Merges, left: usize, rank: u32) -> (usize, u32) {
         let symbol = table.product(rank);

@@ -4,7 +4,7 @@
 //! again. A sequence of tokens is the encoding of its symbols if and only if every two neighbours are sound:
 //!
 //! - Merging the whole word never joins across the final boundaries. So inside any stretch between two of them, the
-//!   merges of the whole word are those of the stretch alone, in the same order (rank, then place): in an encoding all
+//!   merges of the whole word are those of the stretch alone, in the same order (rank, then index): in an encoding all
 //!   neighbours are sound.
 //! - Conversely, suppose all neighbours are sound, and consider the first merge of the whole word that crosses a
 //!   boundary. Until then the two tokens next to it have gone through the same merges as they do alone. Lowest in the
@@ -37,7 +37,7 @@ const IN_RUNS: usize = 512;
 /// How many windows are merged side by side.
 const AT_ONCE: usize = 16;
 
-/// How many places between two windows are tried before a longer window is.
+/// How many borders between two windows are tried before a longer window is.
 const TRIES: usize = 2;
 
 /// The last tokens, which are not written yet: a longer window begins among them.
@@ -58,7 +58,7 @@ impl WindowedMerge {
         self.merge_by(table, word, size_at, ids);
     }
 
-    /// Appends the tokens of a word, given the size of most windows that begin near a place.
+    /// Appends the tokens of a word, given the size of most windows that begin near an offset.
     fn merge_by(
         &mut self,
         table: &MergeTable,
@@ -119,7 +119,7 @@ impl WindowedMerge {
     }
 }
 
-/// Whether a word goes on at a place with runs of equal symbols, of which there are long tokens.
+/// Whether a word continues with runs of equal symbols, of which there are long tokens.
 fn begins_with_runs(word: &impl Symbols, index: usize) -> bool {
     let end = word.len().min(index + MAX_SYMBOLS);
     let equal = (index + 1..end).filter(|&index| word.symbol(index) == word.symbol(index - 1));
@@ -200,7 +200,7 @@ impl Chain {
     }
 }
 
-/// The places of the first token that two sequences have in common.
+/// The indices of the first token that two sequences have in common.
 fn common(left: &[Token], right: &[Token]) -> Option<(usize, usize)> {
     let mut there = 0;
     let mut here = left.partition_point(|token| token.start < right[0].start);

@@ -148,7 +148,7 @@ impl UnicodeNormalizer {
     }
 }
 
-/// Finds the first character from a place on that is not settled.
+/// Finds the first character from an offset on that is not settled.
 struct FindUnsettled<'a> {
     of: &'a UnicodeNormalizer,
     text: &'a str,

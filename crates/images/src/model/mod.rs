@@ -237,7 +237,7 @@ impl ImageModel {
         self.pixels_shape(plan).into_iter().product()
     }
 
-    /// The text that takes the place of an image's placeholder, as strings with how often each is repeated.
+    /// The text that replaces an image's placeholder, as strings with how often each is repeated.
     pub fn expansion(&self, plan: &ImagePlan) -> Vec<(&str, u32)> {
         let Markup { token, before, after, .. } = &self.settings.markup;
         let mut parts = vec![(before.as_str(), 1)];

@@ -46,7 +46,7 @@ _OF_IMAGES = ("max_images", "max_patches")
 
 
 class WorkerConfig(NamedTuple):
-    """The place of a loader among those of all ranks."""
+    """The index of a loader among those of all ranks."""
 
     rank: int
     world_size: int
@@ -202,7 +202,7 @@ class EnergonMultiModalDataModule:
         return EnergonDataloader(self.datasets_provider(self._build_worker_config(num_workers, split), split))
 
     def _build_worker_config(self, num_workers: int, split: str = "train") -> WorkerConfig:
-        """The place among the ranks of the pure data-parallel group; others of a replica read the same."""
+        """The index among the ranks of the pure data-parallel group; others of a replica read the same."""
         del split
         group = getattr(self.pg_collection, "dp", None)
         if group is not None:

@@ -96,7 +96,7 @@ class BatchLoader:
         """Has the next `iter` begin where a state was saved.
 
         Args:
-          state: that of this rank; or, to go on with another number of ranks, a list of those of all ranks.
+          state: that of this rank; or, to continue with another number of ranks, a list of those of all ranks.
 
         Raises:
           StateError: it is no state of these data, lacks what this rank reads, or was saved within a global batch on

@@ -27,7 +27,7 @@ class GristmillTokenizer(HfMarinTokenizer):
     """Levanter's `HfMarinTokenizer`, of which gristmill's encoder makes the ids of text.
 
     The ids are those of Hugging Face `tokenizers` for texts of any shape: runs of more than 25,000 characters without
-    a space, or of spaces alone, are not cut before they are encoded, as Levanter's own backend cuts them.
+    a space, or of spaces alone, are not cut before they are encoded, as Levanter's own tokenizer cuts them.
 
     Attributes:
       encoder: the encoder.

@@ -1,4 +1,4 @@
-"""Hosts that go on or end together.
+"""Hosts that continue or end together.
 
 MaxText's loops turn any `Exception` of the data into the end of the training, with exit status 0, and a host that ends
 alone leaves the others in a computation that waits for it. So all hosts vote on each step before any of them gets its

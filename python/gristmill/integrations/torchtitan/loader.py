@@ -121,7 +121,7 @@ class GristmillDataLoader(BaseDataLoader):
         )
 
     def __iter__(self) -> Iterator[TrainerBatch]:
-        """The rest of the stream, see `RankBatches`: each call goes on where the last one stopped."""
+        """The rest of the stream, see `RankBatches`: each call continues where the last one stopped."""
         return self._batches
 
     def state_dict(self) -> dict[str, Any]:

@@ -294,7 +294,7 @@ def _tool_schemas(config: Any) -> list[Any] | None:
     try:
         tools = _tools(**paths)
         return [tool.tool_schema.model_dump(exclude_unset=True, exclude_none=True) for tool in tools]
-    except Exception as error:  # errors of veRL and of the tools' own modules: it goes on without them
+    except Exception as error:  # errors of veRL and of the tools' own modules: it continues without them
         _LOGGER.warning(
             "the tools of %s cannot be made, so that prompts are measured without them: %s",
             ", ".join(f"{key}={path!r}" for key, path in paths.items() if path),

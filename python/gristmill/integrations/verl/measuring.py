@@ -35,7 +35,7 @@ class Renderer:
         return self.template.render(messages, self.options.tools, True, **self.options.render_arguments)
 
     def ids(self, messages: Any, tools: Any = None) -> "npt.NDArray[np.uint32]":
-        """The ids of a prompt. `tools` take the place of those of the template's options."""
+        """The ids of a prompt. `tools` replace those of the template's options."""
         tools = self.options.tools if tools is None else tools
         return self.template.encode(messages, tools, True, None, **self.options.render_arguments)[0].view(np.uint32)
 

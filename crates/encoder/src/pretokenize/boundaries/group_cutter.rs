@@ -111,7 +111,7 @@ pub struct GroupCutter {
     cuts_spaces: bool,
 }
 
-/// Where runs of spaces are cut: at every fourth place of the text, behind two spaces. With a newline in front the first
+/// Where runs of spaces are cut: at every fourth byte of the text, behind two spaces. With a newline in front the first
 /// part has up to six bytes, and the others have four.
 const SPACE_CUTS: u64 = 0x1111_1111_1111_1111;
 
@@ -162,7 +162,7 @@ impl GroupCutter {
         simd.run(CutGroups { groups: self, text, boundaries });
     }
 
-    /// The places between two characters where no merge joins them; bit 0 is the place `at`.
+    /// The borders of two characters that no merge joins; bit 0 is the one at `at`.
     #[inline(never)]
     fn parted<const PARTS: bool>(&self, text: &[u8], at: usize, between: u64) -> u64 {
         let mut parted = between;

@@ -45,7 +45,7 @@ impl Boundaries {
         self.words[bit / 64] |= 1 << (bit % 64);
     }
 
-    /// Removes all cuts at or behind a place but the first; where the text begins there is one already.
+    /// Removes all cuts at or behind an offset but the first; where the text begins there is one already.
     pub fn keep_first_from(&mut self, bit: usize) {
         let mut has_first = bit == 0;
         for (index, word) in self.words.iter_mut().enumerate().skip(bit / 64) {
@@ -86,7 +86,7 @@ pub fn inside(word: u64, at: usize, len: usize) -> u64 {
     if len - at < 64 { word & ((1 << (len - at)) - 1) } else { word }
 }
 
-/// Appends the places of the bits that are set in some words, of which the first begins at `start`.
+/// Appends the indices of the bits that are set in some words, of which the first begins at `start`.
 struct PushOnes<'a> {
     words: &'a [u64],
     start: u32,

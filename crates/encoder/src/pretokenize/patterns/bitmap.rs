@@ -37,7 +37,7 @@ struct Group {
     steps: Vec<Step>,
 }
 
-/// The place at which one step cuts; classes are numbers of bitmaps.
+/// Where one step cuts; classes are numbers of bitmaps.
 #[derive(Clone, Copy)]
 enum Step {
     /// `B`
@@ -353,7 +353,7 @@ fn cut_runs_at_end(blocks: &[BlockMaps], class: usize, boundaries: &mut [u64]) {
     }
 }
 
-/// The place of the highest bit that is set.
+/// The index of the highest bit that is set.
 fn last_of(bits: u64) -> Option<usize> {
     bits.checked_ilog2().map(|bit| bit as usize)
 }
@@ -433,7 +433,7 @@ fn cut_at(boundaries: &mut [u64], at: usize) {
 /// of whitespace, without their last character if more follows in the pre-token; and contractions.
 fn cut_byte_level(text: &[u8], blocks: &[BlockMaps], classes: ByteLevel, boundaries: &mut [u64]) {
     let mut before: [Before; 5] = Default::default();
-    // The part of the last block's contractions that is in this one, and the places behind them.
+    // The part of the last block's contractions that is in this one, and the bytes behind them.
     let (mut within, mut behind) = (0, 0);
     for (index, block) in blocks.iter().enumerate() {
         let at = index * BLOCK;

@@ -103,7 +103,7 @@ impl Pretokenizer {
 
     /// If the pre-tokens are found step by step, several times slower than by other ways: pairs of characters that may
     /// be adjacent in one pre-token. Between all others, text may be cut first and each part split by itself: some step
-    /// always cuts there, and no match of it or of an earlier step crosses the place, just as if the text ended there.
+    /// always cuts there, and no match of it or of an earlier step crosses the cut, just as if the text ended there.
     /// For later steps it does end there.
     pub fn joined_pairs(&self) -> Option<JoinedPairs> {
         let Method::Dfa(all) = &self.way else { return None };

@@ -1,7 +1,7 @@
 //! A split pattern as a deterministic automaton over kinds of characters.
 //!
-//! The automaton gives exactly the matches of backtracking: its states are lists of the places at which a backtracking
-//! matcher could be, in the order in which it would try them, and a match cuts off the places of lower priority. It
+//! The automaton gives exactly the matches of backtracking: its states are lists of the nodes at which a backtracking
+//! matcher could be, in the order in which it would try them, and a match cuts off the nodes of lower priority. It
 //! takes one step per character, whatever the pattern.
 
 use std::collections::HashMap;
@@ -187,7 +187,7 @@ impl Program<'_> {
 /// Instructions, none of them `Either`, in order of priority.
 struct Places {
     list: Vec<usize>,
-    /// By instruction, whether it has been followed. The first one of two paths to the same place counts, and
+    /// By instruction, whether it has been followed. The first one of two paths to the same node counts, and
     /// consecutive alternatives that may be empty have more paths than could be walked.
     followed: Vec<bool>,
 }

@@ -57,7 +57,7 @@ struct DigitGroupsOfClasses {
 /// quadratic on a long run of spaces.
 #[derive(Default)]
 struct Traces {
-    /// Places, and states behind them from which no match was found.
+    /// Offsets, and states behind them from which no match was found.
     failed: AHashSet<(usize, u16)>,
     /// The traces of the present attempt since its last match.
     present: Vec<(usize, u16)>,
@@ -87,8 +87,8 @@ impl StepGroup {
         Ok(groups)
     }
 
-    /// For each step, whether no match crosses a place between these two ASCII characters, nor depends on what follows
-    /// it; and whether a pre-token then always ends there, since a match does or begins there.
+    /// For each step, whether no match crosses the border between these two ASCII characters, nor depends on what
+    /// follows it; and whether a pre-token then always ends there, since a match does or begins there.
     pub fn at(&self, left: u8, right: u8) -> impl Iterator<Item = (bool, bool)> {
         self.steps.iter().map(move |step| {
             let partition = [left, right].map(|byte| self.partition.of_byte(byte));

@@ -1,7 +1,7 @@
 //! Recognises patterns that cut digits in groups.
 //!
 //! Two spellings are known: `\d{1,3}(?=(?:\d{3})*\b)`, whose matches are the groups (Tiny Aya, and what Hugging Face's
-//! comparison of number tokenizations proposes), and `(?=(\d{3})+(?!\d))`, whose matches are the places between them
+//! comparison of number tokenizations proposes), and `(?=(\d{3})+(?!\d))`, whose matches are the borders between them
 //! (`SuperBPE`).
 
 use regex_syntax::hir::ClassUnicode;

@@ -59,7 +59,7 @@ impl Node {
         }
     }
 
-    /// Whether the pattern matches at every place, so that there are no gaps between matches.
+    /// Whether the pattern matches everywhere, so that there are no gaps between matches.
     pub fn covers_all_text(&self) -> bool {
         negated(self.certain()).ranges().is_empty()
     }
@@ -103,7 +103,7 @@ impl Node {
         }
     }
 
-    /// Whether the node matches at any place, at least the empty string.
+    /// Whether the node matches anywhere, at least the empty string.
     pub fn never_fails(&self) -> bool {
         match self {
             Self::Class(_)

@@ -72,7 +72,7 @@ pub struct Starts<'a, K, const SHAPE: usize> {
     last_at: u32,
     /// Whether Han was met whose pre-token depends on more than this looks at.
     pub is_unsure: bool,
-    /// The part of the last block's contractions, and of the places after them, that lies in this block.
+    /// The part of the last block's contractions, and of the bytes after them, that lies in this block.
     inside: u64,
     behind: u64,
 }
@@ -169,7 +169,8 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
                 let first = han.bits & !han.then();
                 starts |= first;
                 no_prefix |= han.then();
-                // A group of numbers goes on with Han that is a number, punctuation with what is a symbol: hardly ever.
+                // A group of numbers continues with Han that is a number, punctuation with what is a symbol: hardly
+                // ever.
                 let taken =
                     block.han_number & number.then() | block.han_symbol & (symbol.then() | blank.then());
                 self.is_unsure |= first & taken != 0;
@@ -347,7 +348,7 @@ impl<'a, K: Blocks, const SHAPE: usize> Starts<'a, K, SHAPE> {
         first | other.bits & (word & !cut) >> 1
     }
 
-    /// The places inside contractions, which are not starts, and the places directly after contractions.
+    /// The bytes inside contractions, which are not starts, and those directly after contractions.
     #[inline(always)]
     fn contractions(
         &mut self,

@@ -1,6 +1,6 @@
-"""The stages that one thread's time goes into, and how much of that is for pieces of text that are new.
+"""The phases that one thread's time goes into, and how much of that is for pieces of text that are new.
 
-    python benches/stages.py 'shards/*.json.gz' tokenizer.json --text-field raw_content
+    python benches/phases.py 'shards/*.json.gz' tokenizer.json --text-field raw_content
 
 Two epochs of the same shards in one lane, so that one ends before the other begins: the second meets hardly anything
 that the encoder's cache does not hold. Prints seconds of wall-clock time, medians over the rounds.
@@ -15,11 +15,11 @@ import gristmill as gm
 from gristmill import _core
 from gristmill._state import states
 
-_STAGES = ("inflate", "lines and JSON", "known pieces", "new pieces", "pack")
+_PHASES = ("inflate", "lines and JSON", "known pieces", "new pieces", "pack")
 
 
 def measure(dataset: gm.PackedDataset) -> dict[str, float]:
-    """Seconds by stage of a dataset of one lane, one thread and two epochs."""
+    """Seconds by phase of a dataset of one lane, one thread and two epochs."""
     start = time.perf_counter()
     for path, size in zip(dataset.manifest.paths, dataset.manifest.sizes, strict=True):
         _core.inflate(path, size)
@@ -30,9 +30,9 @@ def measure(dataset: gm.PackedDataset) -> dict[str, float]:
         if not first and states.cursor_numbers(iterator.get_state()["lanes"]["0"])["epoch"] == 1:
             first = iterator.stats()["busy_seconds"]
     both = iterator.stats()["busy_seconds"]
-    second = {stage: both[stage] - first[stage] for stage in both}
+    second = {phase: both[phase] - first[phase] for phase in both}
     new = first["encode"] - second["encode"]
-    return dict(zip(_STAGES, (inflate, second["read"] - inflate, second["encode"], new, second["pack"]), strict=True))
+    return dict(zip(_PHASES, (inflate, second["read"] - inflate, second["encode"], new, second["pack"]), strict=True))
 
 
 def main(arguments: list[str] | None = None) -> None:
@@ -48,9 +48,9 @@ def main(arguments: list[str] | None = None) -> None:
     }  # fmt: skip
     dataset = gm.PackedDataset(options.shards, tokenizer=options.tokenizer, threads=1, prefetch=2, **stream)
     rounds = [measure(dataset) for _ in range(options.rounds)]
-    medians = {stage: statistics.median(each[stage] for each in rounds) for stage in _STAGES}
-    for stage, seconds in medians.items():
-        print(f"{stage:<16}{seconds:6.2f} s")
+    medians = {phase: statistics.median(each[phase] for each in rounds) for phase in _PHASES}
+    for phase, seconds in medians.items():
+        print(f"{phase:<16}{seconds:6.2f} s")
     rest = sum(medians.values()) - medians["new pieces"]
     print(f"all but new pieces take {rest:.2f} s, {rest / medians['inflate']:.1f} times inflating")
 

@@ -1,16 +1,16 @@
-"""The benchmark's result as pictures: SVG files, drawn by matplotlib."""
+"""The benchmark's result as charts: SVG files, drawn by matplotlib."""
 
 from pathlib import Path
 from typing import Any
 
 from gristmill._bench.rounds import OURS
 
-_OURS, _OTHERS, _STAGES = "#b5651d", "#8a97a6", ("#5b8db8", "#b5651d", "#7fa35a")
+_OURS, _OTHERS, _PHASES = "#b5651d", "#8a97a6", ("#5b8db8", "#b5651d", "#7fa35a")
 
 
 def draw_speeds(result: dict[str, Any], path: Path) -> None:
-    """Tokens a second of each contender on each number of threads, and the share of each of gristmill's stages."""
-    figure, (speeds, stages) = _figure(2, (10, 1.2 + 0.32 * len(result["contenders"]) * len(result["by_threads"])))
+    """Tokens a second of each contender on each number of threads, and the share of each of gristmill's phases."""
+    figure, (speeds, phases) = _figure(2, (10, 1.2 + 0.32 * len(result["contenders"]) * len(result["by_threads"])))
     entries = result["by_threads"]
     labels, values, colours = [], [], []
     for entry in reversed(entries):
@@ -26,13 +26,13 @@ def draw_speeds(result: dict[str, Any], path: Path) -> None:
     speeds.margins(x=0.25)
     names = [f"{entry['threads']} thr." for entry in entries]
     left = [0.0] * len(entries)
-    for stage, colour in zip(("read", "encode", "pack"), _STAGES, strict=True):
+    for phase, colour in zip(("read", "encode", "pack"), _PHASES, strict=True):
         busy = [entry["summary"][OURS]["busy_seconds"] for entry in entries]
-        shares = [100 * each[stage] / (sum(each.values()) or 1.0) for each in busy]
-        stages.barh(names, shares, left=left, color=colour, label=stage)
+        shares = [100 * each[phase] / (sum(each.values()) or 1.0) for each in busy]
+        phases.barh(names, shares, left=left, color=colour, label=phase)
         left = [a + b for a, b in zip(left, shares, strict=True)]
-    stages.set_xlabel("share of gristmill's time, %")
-    stages.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=8)
+    phases.set_xlabel("share of gristmill's time, %")
+    phases.legend(loc="lower center", bbox_to_anchor=(0.5, 1), ncols=3, fontsize=8)
     _save(figure, path)
 
 

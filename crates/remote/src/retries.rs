@@ -56,7 +56,7 @@ const LEAST_ATTEMPTS: u32 = 3;
 const SILENT: Duration = Duration::from_secs(5);
 
 /// The failed attempts of one request since the last byte arrived.
-pub(crate) struct Weather {
+pub(crate) struct Retries {
     retry_timeout: Duration,
     /// When attempts began to fail, and since when they fail in the same way.
     since: Option<(Instant, Kind, Instant)>,
@@ -74,7 +74,7 @@ pub(crate) enum Next {
     GiveUp(Failure),
 }
 
-impl Weather {
+impl Retries {
     pub(crate) fn new(retry_timeout: Duration) -> Self {
         Self { retry_timeout, since: None, attempts: 0, noted: Instant::now() }
     }
@@ -133,7 +133,7 @@ fn give_up(what: &str, attempt: Attempt, attempts: u32, elapsed: Duration) -> Fa
         Kind::Changed => Failure::Changed(format!("{reason}, {tried}")),
         Kind::Denied => Failure::Unavailable(format!(
             "{what}: the store denied access: {reason}, {tried}; renew the credentials, or set storage_options=, and \
-             go on from the last saved state"
+             continue from the last saved state"
         )),
         Kind::Whole => Failure::Unavailable(format!(
             "{what}: expected a part of the object, found all of it: the server does not serve parts, {tried}; download the \
@@ -141,8 +141,8 @@ fn give_up(what: &str, attempt: Attempt, attempts: u32, elapsed: Duration) -> Fa
         )),
         Kind::Refused => Failure::Unavailable(format!("{what}: {reason}")),
         Kind::Disturbed => Failure::Unavailable(format!(
-            "{what}: the store did not answer: {reason}, {tried}; go on from the last saved state once it does, or raise \
-             storage_options={{\"retry_timeout\": ...}}"
+            "{what}: the store did not answer: {reason}, {tried}; continue from the last saved state once it does, or \
+             raise storage_options={{\"retry_timeout\": ...}}"
         )),
     }
 }
@@ -165,11 +165,11 @@ mod tests {
 
     /// Seconds until a request gives up, all of whose attempts fail at once.
     fn seconds(kinds: &[Kind]) -> (u64, Failure) {
-        let mut weather = Weather::new(Duration::from_secs(600));
+        let mut retries = Retries::new(Duration::from_secs(600));
         let start = Instant::now();
         let mut now = start;
         for number in 0.. {
-            match weather.failed("gs://b/x", attempt(kinds[number % kinds.len()]), now) {
+            match retries.failed("gs://b/x", attempt(kinds[number % kinds.len()]), now) {
                 Next::Retry { delay, .. } => now += delay,
                 Next::GiveUp(failure) => return (now.duration_since(start).as_secs(), failure),
             }
@@ -189,10 +189,10 @@ mod tests {
 
     #[test]
     fn outage_is_noted_within_five_seconds() {
-        let mut weather = Weather::new(Duration::from_secs(600));
+        let mut retries = Retries::new(Duration::from_secs(600));
         let start = Instant::now();
         let mut now = start;
-        while let Next::Retry { delay, note: None } = weather.failed("x", attempt(Kind::Disturbed), now) {
+        while let Next::Retry { delay, note: None } = retries.failed("x", attempt(Kind::Disturbed), now) {
             now += delay;
         }
         assert!(now < start + SILENT);
@@ -207,11 +207,11 @@ mod tests {
 
     #[test]
     fn bytes_begin_a_new_time() {
-        let mut weather = Weather::new(Duration::from_secs(1));
+        let mut retries = Retries::new(Duration::from_secs(1));
         let mut now = Instant::now();
         for _ in 0..100 {
-            assert!(matches!(weather.failed("x", attempt(Kind::Disturbed), now), Next::Retry { .. }));
-            weather.clear();
+            assert!(matches!(retries.failed("x", attempt(Kind::Disturbed), now), Next::Retry { .. }));
+            retries.clear();
             now += Duration::from_secs(2);
         }
     }

@@ -12,7 +12,7 @@ use super::remote::Stores;
 
 /// Where the names of shards lead.
 #[derive(Debug, Clone, Default, PartialEq)]
-pub struct Places {
+pub struct Access {
     /// The folder that relative paths start from: the working folder may change while they are read.
     pub folder: PathBuf,
     /// How stores on the network are reached.
@@ -20,7 +20,7 @@ pub struct Places {
     pub stores: Stores,
 }
 
-impl Places {
+impl Access {
     /// The most bytes that are requested ahead of readers, unless somebody sets another bound.
     pub const IO_BYTES: usize = 256 << 20;
 
@@ -101,7 +101,7 @@ pub struct Connection {
     _client: Option<Arc<gristmill_remote::Client>>,
 }
 
-impl From<PathBuf> for Places {
+impl From<PathBuf> for Access {
     fn from(folder: PathBuf) -> Self {
         Self {
             folder,

@@ -1,6 +1,6 @@
 """How far batches are off the weights: gristmill's rule, Grain's mix, and independent draws.
 
-python benches/mixture_picture.py --output docs/mixtures.svg
+python benches/mixture_chart.py --output docs/mixtures.svg
 """
 
 import argparse
@@ -51,7 +51,7 @@ def rows_off(sources: Sources) -> npt.NDArray[np.float64]:
 
 
 def draw(curves: dict[str, npt.NDArray[np.float64]]) -> str:
-    """The picture as SVG."""
+    """The chart as SVG."""
     most = max(curve.max() for curve in curves.values())
     x_step, y_step = (WIDTH - LEFT - 20) / STEPS, (HEIGHT - TOP - BOTTOM) / most
     parts = [
