@@ -60,7 +60,6 @@ lint: $(VENV)/.ready-test ## Formatting, lints and types, of Rust and Python
 	cargo fmt --all --check
 	$(CLIPPY) -- -D warnings
 	$(CLIPPY_LIB) --features python -- -D warnings
-	$(CLIPPY_LIB) --features python,images,remote -- -D warnings
 	$(CLIPPY_LIB) --features loom --tests -- -D warnings
 	RUSTDOCFLAGS="-D warnings" cargo doc --locked --workspace --no-deps --document-private-items
 	$(call say,Python: imports and errors and plain words and formatting and lints and types and the core's stub)
@@ -263,7 +262,7 @@ release: #- What the release workflow does but to test, attest and publish, with
 .PHONY: licenses
 licenses: ## Gather the licences of all that the wheel holds into THIRD_PARTY_LICENSES.md
 	@command -v cargo-about >/dev/null || { echo "cargo-about not found: cargo install cargo-about --locked"; exit 1; }
-	cargo about generate --features python,images,remote --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
+	cargo about generate --features python --locked --fail about.hbs --output-file THIRD_PARTY_LICENSES.md
 
 .PHONY: clean
 clean: ## Remove all that these commands made

@@ -39,7 +39,6 @@ pub fn wait_timeout<'a, T>(
 }
 
 /// Lets another worker work while this thread waits for the network. Where no worker runs, it just waits.
-#[cfg(feature = "remote")]
 pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
     WAITING.with_borrow(|waiting| {
         let Some(waiting) = waiting else { return wait() };
@@ -51,7 +50,6 @@ pub fn while_waiting<T>(wait: impl FnOnce() -> T) -> T {
 }
 
 /// Lets another worker work in place of this thread.
-#[cfg(feature = "remote")]
 pub trait Waiting {
     /// This thread waits.
     fn begin_wait(&self);
@@ -59,7 +57,6 @@ pub trait Waiting {
     fn end_wait(&self);
 }
 
-#[cfg(feature = "remote")]
 thread_local! {
     /// Set in the threads of workers.
     pub static WAITING: std::cell::RefCell<Option<std::sync::Arc<dyn Waiting>>> = const { std::cell::RefCell::new(None) };

@@ -9,7 +9,6 @@
 //!
 //! Nothing before the last line holds a pixel, so windows of samples are small however large their images are.
 
-#[cfg(feature = "images")]
 pub mod model;
 
 use std::fmt;
@@ -113,7 +112,6 @@ impl Pixels<'_> {
 #[derive(Debug, Default)]
 pub struct Scratch {
     /// Memory of the models of `gristmill_images`.
-    #[cfg(feature = "images")]
     pub resize: gristmill_images::Scratch,
 }
 

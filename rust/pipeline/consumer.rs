@@ -426,7 +426,6 @@ impl Pipeline {
     }
 
     /// Counters of requests to stores on the network; one for each source that has shards there.
-    #[cfg(feature = "remote")]
     pub fn network(&self) -> impl Iterator<Item = &gristmill_remote::Counters> {
         let streams = self.stream.sources.iter();
         streams.filter(|stream| stream.is_remote()).map(|stream| stream.read.access.stores.counters())

@@ -71,14 +71,12 @@ impl JobQueue {
     }
 
     /// A worker must wait for the network: another may work in its place.
-    #[cfg(any(feature = "remote", all(test, feature = "loom")))]
     pub fn begin_wait(&self) {
         let state = self.leave(self.lock());
         self.wake_another(&state);
     }
 
     /// A worker has waited for the network; waits for its turn.
-    #[cfg(any(feature = "remote", all(test, feature = "loom")))]
     pub fn end_wait(&self) {
         let mut state = self.lock();
         while state.working >= self.limit && !state.closed {

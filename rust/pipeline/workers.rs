@@ -199,16 +199,13 @@ impl StageTimes {
 }
 
 fn run(shared: &Arc<Shared>) {
-    #[cfg(feature = "remote")]
     crate::sync::WAITING.set(Some(Arc::clone(shared) as Arc<dyn crate::sync::Waiting>));
     if let Err(bug) = caught(|| shared.work()) {
         shared.jobs.fail(bug);
     }
-    #[cfg(feature = "remote")]
     crate::sync::WAITING.set(None);
 }
 
-#[cfg(feature = "remote")]
 impl crate::sync::Waiting for Shared {
     fn begin_wait(&self) {
         self.jobs.begin_wait();

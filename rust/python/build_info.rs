@@ -19,7 +19,6 @@ pub fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     info.set_item("optimised", !cfg!(debug_assertions))?;
     info.set_item("instructions", Simd::detect().name())?;
     info.set_item("tokenizers_crate", crate::encode::TOKENIZERS_VERSION)?;
-    #[cfg(feature = "images")]
     info.set_item("jpeg_vector_code", gristmill_images::jpeg_has_vector_code())?;
     Ok(info)
 }

@@ -60,7 +60,7 @@ pub fn layout_fields(
         fields.extend(source_fields());
     }
     if let Some(images) = images {
-        images.rows(sequence_length)?.extend(&mut fields);
+        images.rows(sequence_length).extend(&mut fields);
     }
     Ok(fields.into_iter().map(Field).collect())
 }

@@ -148,16 +148,10 @@ impl Function {
 }
 
 /// Height, width and channels of decoded pixels come last.
-#[cfg(feature = "images")]
 fn decoded(bytes: &[u8]) -> Result<(Vec<u8>, [usize; 3]), Fault> {
     let image = gristmill_images::decode(bytes, gristmill_images::MAX_PIXELS);
     let image = image.map_err(|error| Fault::Damaged(error.to_string()))?;
     Ok((image.pixels, [image.size.height as usize, image.size.width as usize, 3]))
-}
-
-#[cfg(not(feature = "images"))]
-fn decoded(_: &[u8]) -> Result<(Vec<u8>, [usize; 3]), Fault> {
-    Err(Fault::Failed(super::images::left_out().to_string()))
 }
 
 /// Calls Python.

@@ -1,315 +1,254 @@
 //! `_core.image_size`, `_core.decode_image` and `_core.ImageModel`: images in memory.
 
+use gristmill_images::{
+    Alpha, Filter, Image, ImageModel as Model, ImagePlan, Markup, ModelError, Patches, Pillow, Scratch,
+    Settings, Shape, Size,
+};
+use numpy::{IntoPyArray, PyArray3, PyArrayMethods};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
-#[cfg(feature = "images")]
-mod decoding {
-    use gristmill_images::{
-        Alpha, Filter, Image, ImageModel as Model, ImagePlan, Markup, ModelError, Patches, Pillow, Scratch,
-        Settings, Shape, Size,
-    };
-    use numpy::{IntoPyArray, PyArray3, PyArrayMethods};
+use crate::error::Error;
+use crate::python::error::guarded;
 
-    use super::{
-        Bound, FromPyObject, PyAny, PyBackedBytes, PyResult, Python, pyclass, pyfunction, pymethods,
-    };
-    use crate::error::Error;
-    use crate::python::error::guarded;
+/// The pixels above which Pillow refuses an image.
+pub const MAX_PIXELS: u64 = gristmill_images::MAX_PIXELS;
 
-    /// The pixels above which Pillow refuses an image.
-    pub const MAX_PIXELS: u64 = gristmill_images::MAX_PIXELS;
+/// The names of models.
+pub fn models() -> Vec<&'static str> {
+    gristmill_images::MODEL_NAMES.to_vec()
+}
 
-    /// The names of models.
-    pub fn models() -> Vec<&'static str> {
-        gristmill_images::MODEL_NAMES.to_vec()
+/// The names of filters.
+pub fn filters() -> Vec<&'static str> {
+    Filter::ALL.into_iter().map(|(name, _)| name).collect()
+}
+
+/// Width and height.
+#[pyfunction]
+pub fn image_size(py: Python<'_>, data: PyBackedBytes) -> PyResult<(u32, u32)> {
+    let size = guarded(py, || gristmill_images::size(&data).map_err(to_error))?;
+    Ok((size.width, size.height))
+}
+
+/// `uint8 [height, width, 3]`.
+#[pyfunction]
+pub fn decode_image(
+    py: Python<'_>,
+    data: PyBackedBytes,
+    max_pixels: u64,
+) -> PyResult<Bound<'_, PyArray3<u8>>> {
+    let image = guarded(py, || gristmill_images::decode(&data, max_pixels).map_err(to_error))?;
+    image.pixels.into_pyarray(py).reshape([image.size.height as usize, image.size.width as usize, 3])
+}
+
+/// How a model wants its images.
+#[pyclass(frozen, module = "gristmill._core")]
+pub struct ImageModel {
+    inner: Model,
+}
+
+/// Settings that differ from those of the name, or from those of a model without one.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Changes {
+    size: Option<(u32, u32)>,
+    shortest_edge: Option<u32>,
+    resample: Option<String>,
+    image_mean: Option<[f64; 3]>,
+    image_std: Option<[f64; 3]>,
+    patch_size: Option<u32>,
+    merge_size: Option<u32>,
+    temporal_patch_size: Option<u32>,
+    min_pixels: Option<u32>,
+    max_pixels: Option<u32>,
+    max_tiles: Option<u32>,
+    tokens: Option<u32>,
+    alpha: Option<String>,
+}
+
+/// Height and width, grid, tokens, and tiles.
+type Plan = ((u32, u32), [u32; 3], u32, [u32; 2]);
+
+#[pymethods]
+impl ImageModel {
+    #[new]
+    fn new(name: Option<&str>, changes: Changes, pillow: u32) -> PyResult<Self> {
+        let mut settings = match name {
+            Some(name) => Settings::named(name).map_err(to_argument_error)?,
+            None => changes.unnamed(),
+        };
+        changes.apply(&mut settings)?;
+        let pillow = if pillow < 13 { Pillow::V12 } else { Pillow::V13 };
+        Ok(Self { inner: Model::new(settings, pillow).map_err(to_argument_error)? })
     }
 
-    /// The names of filters.
-    pub fn filters() -> Vec<&'static str> {
-        Filter::ALL.into_iter().map(|(name, _)| name).collect()
+    /// "fixed", "patches" or "tiles": the shape of its images.
+    #[getter]
+    fn kind(&self) -> &'static str {
+        match self.inner.settings().shape {
+            Shape::Fixed { .. } => "fixed",
+            Shape::Patches(_) => "patches",
+            Shape::Tiles { .. } => "tiles",
+        }
     }
 
-    /// Width and height.
-    #[pyfunction]
-    pub fn image_size(py: Python<'_>, data: PyBackedBytes) -> PyResult<(u32, u32)> {
-        let size = guarded(py, || gristmill_images::size(&data).map_err(to_error))?;
-        Ok((size.width, size.height))
+    /// Whether images take tokens of a text.
+    #[getter]
+    fn has_tokens(&self) -> bool {
+        !matches!(self.inner.settings().shape, Shape::Fixed { tokens: 0, .. })
     }
 
-    /// `uint8 [height, width, 3]`.
-    #[pyfunction]
-    pub fn decode_image(
-        py: Python<'_>,
+    /// The placeholder of an image in a text, its token, and what comes before and after its tokens.
+    #[getter]
+    fn markup(&self) -> [&str; 4] {
+        let Markup { placeholder, token, before, after } = &self.inner.settings().markup;
+        [placeholder, token, before, after]
+    }
+
+    /// The tokens between the tiles of a row, after one, and before the whole image; none of models without tiles.
+    #[getter]
+    fn separators(&self) -> Option<[&'static str; 3]> {
+        matches!(self.inner.settings().shape, Shape::Tiles { .. })
+            .then_some(gristmill_images::TILE_SEPARATORS)
+    }
+
+    fn plan(&self, height: u32, width: u32) -> PyResult<Plan> {
+        let plan = self.inner.plan(Size { width, height }).map_err(to_error)?;
+        Ok(((plan.size.height, plan.size.width), plan.grid_thw, plan.tokens, plan.tiles))
+    }
+
+    /// `uint8`, or `float32` if `normalized`.
+    fn pixels<'py>(
+        &self,
+        py: Python<'py>,
         data: PyBackedBytes,
         max_pixels: u64,
-    ) -> PyResult<Bound<'_, PyArray3<u8>>> {
-        let image = guarded(py, || gristmill_images::decode(&data, max_pixels).map_err(to_error))?;
-        image.pixels.into_pyarray(py).reshape([image.size.height as usize, image.size.width as usize, 3])
-    }
-
-    /// How a model wants its images.
-    #[pyclass(frozen, module = "gristmill._core")]
-    pub struct ImageModel {
-        inner: Model,
-    }
-
-    /// Settings that differ from those of the name, or from those of a model without one.
-    #[derive(FromPyObject)]
-    #[pyo3(from_item_all)]
-    struct Changes {
-        size: Option<(u32, u32)>,
-        shortest_edge: Option<u32>,
-        resample: Option<String>,
-        image_mean: Option<[f64; 3]>,
-        image_std: Option<[f64; 3]>,
-        patch_size: Option<u32>,
-        merge_size: Option<u32>,
-        temporal_patch_size: Option<u32>,
-        min_pixels: Option<u32>,
-        max_pixels: Option<u32>,
-        max_tiles: Option<u32>,
-        tokens: Option<u32>,
-        alpha: Option<String>,
-    }
-
-    /// Height and width, grid, tokens, and tiles.
-    type Plan = ((u32, u32), [u32; 3], u32, [u32; 2]);
-
-    #[pymethods]
-    impl ImageModel {
-        #[new]
-        fn new(name: Option<&str>, changes: Changes, pillow: u32) -> PyResult<Self> {
-            let mut settings = match name {
-                Some(name) => Settings::named(name).map_err(to_argument_error)?,
-                None => changes.unnamed(),
-            };
-            changes.apply(&mut settings)?;
-            let pillow = if pillow < 13 { Pillow::V12 } else { Pillow::V13 };
-            Ok(Self { inner: Model::new(settings, pillow).map_err(to_argument_error)? })
+        normalized: bool,
+    ) -> PyResult<Bound<'py, PyAny>> {
+        if normalized {
+            let (values, plan) = self.write(py, &data, max_pixels, Model::write_f32)?;
+            Ok(values.into_pyarray(py).reshape(self.inner.pixels_shape(&plan))?.into_any())
+        } else {
+            let (values, plan) = self.write(py, &data, max_pixels, Model::write_u8)?;
+            Ok(values.into_pyarray(py).reshape(self.inner.pixels_shape(&plan))?.into_any())
         }
-
-        /// "fixed", "patches" or "tiles": the shape of its images.
-        #[getter]
-        fn kind(&self) -> &'static str {
-            match self.inner.settings().shape {
-                Shape::Fixed { .. } => "fixed",
-                Shape::Patches(_) => "patches",
-                Shape::Tiles { .. } => "tiles",
-            }
-        }
-
-        /// Whether images take tokens of a text.
-        #[getter]
-        fn has_tokens(&self) -> bool {
-            !matches!(self.inner.settings().shape, Shape::Fixed { tokens: 0, .. })
-        }
-
-        /// The placeholder of an image in a text, its token, and what comes before and after its tokens.
-        #[getter]
-        fn markup(&self) -> [&str; 4] {
-            let Markup { placeholder, token, before, after } = &self.inner.settings().markup;
-            [placeholder, token, before, after]
-        }
-
-        /// The tokens between the tiles of a row, after one, and before the whole image; none of models without tiles.
-        #[getter]
-        fn separators(&self) -> Option<[&'static str; 3]> {
-            matches!(self.inner.settings().shape, Shape::Tiles { .. })
-                .then_some(gristmill_images::TILE_SEPARATORS)
-        }
-
-        fn plan(&self, height: u32, width: u32) -> PyResult<Plan> {
-            let plan = self.inner.plan(Size { width, height }).map_err(to_error)?;
-            Ok(((plan.size.height, plan.size.width), plan.grid_thw, plan.tokens, plan.tiles))
-        }
-
-        /// `uint8`, or `float32` if `normalized`.
-        fn pixels<'py>(
-            &self,
-            py: Python<'py>,
-            data: PyBackedBytes,
-            max_pixels: u64,
-            normalized: bool,
-        ) -> PyResult<Bound<'py, PyAny>> {
-            if normalized {
-                let (values, plan) = self.write(py, &data, max_pixels, Model::write_f32)?;
-                Ok(values.into_pyarray(py).reshape(self.inner.pixels_shape(&plan))?.into_any())
-            } else {
-                let (values, plan) = self.write(py, &data, max_pixels, Model::write_u8)?;
-                Ok(values.into_pyarray(py).reshape(self.inner.pixels_shape(&plan))?.into_any())
-            }
-        }
-    }
-
-    impl ImageModel {
-        pub fn inner(&self) -> &Model {
-            &self.inner
-        }
-    }
-
-    type Write<T> = fn(&Model, &Image, &ImagePlan, &mut [T], &mut Scratch) -> Result<(), ModelError>;
-
-    impl ImageModel {
-        fn write<T: Copy + Default + Send>(
-            &self,
-            py: Python<'_>,
-            data: &[u8],
-            max_pixels: u64,
-            write: Write<T>,
-        ) -> PyResult<(Vec<T>, ImagePlan)> {
-            let model = &self.inner;
-            Ok(guarded(py, || {
-                let plan = model.plan(gristmill_images::size(data).map_err(to_error)?).map_err(to_error)?;
-                let image = model.decode(data, max_pixels).map_err(to_error)?;
-                let mut values = vec![T::default(); model.pixels_len(&plan)];
-                write(model, &image, &plan, &mut values, &mut Scratch::default()).map_err(to_error)?;
-                Ok((values, plan))
-            })?)
-        }
-    }
-
-    impl Changes {
-        /// A model of patches if their size is set, else one of a fixed size.
-        fn unnamed(&self) -> Settings {
-            let name = if self.patch_size.is_some() { "qwen2-vl" } else { "siglip" };
-            let settings = Settings::named(name).expect("a model of that name");
-            Settings { mean: [0.5; 3], std: [0.5; 3], markup: Markup::default(), ..settings }
-        }
-
-        fn apply(self, settings: &mut Settings) -> PyResult<()> {
-            set(&mut settings.mean, self.image_mean);
-            set(&mut settings.std, self.image_std);
-            if let Some(name) = self.resample {
-                let filter = Filter::ALL.into_iter().find(|(known, _)| *known == name);
-                set(&mut settings.filter, filter.map(|(_, filter)| filter));
-            }
-            if let Some(name) = self.alpha {
-                let alpha = Alpha::ALL.into_iter().find(|(known, _)| *known == name);
-                set(&mut settings.alpha, alpha.map(|(_, alpha)| alpha));
-            }
-            let size = self.size.map(|(height, width)| Size { width, height });
-            let of_patches = [
-                ("patch_size", self.patch_size),
-                ("merge_size", self.merge_size),
-                ("temporal_patch_size", self.temporal_patch_size),
-                ("min_pixels", self.min_pixels),
-                ("max_pixels", self.max_pixels),
-            ];
-            let of_fixed = [("shortest_edge", self.shortest_edge)];
-            let of_tiles = [("max_tiles", self.max_tiles)];
-            let tokens = ("tokens", self.tokens);
-            match &mut settings.shape {
-                Shape::Fixed { size: fixed, shortest, tokens: count } => {
-                    refuse("of a fixed size", of_patches.into_iter().chain(of_tiles))?;
-                    set(fixed, size);
-                    set(count, self.tokens);
-                    if let Some(shortest) = shortest {
-                        *shortest = fixed.width.max(fixed.height);
-                    }
-                    if self.shortest_edge.is_some() {
-                        *shortest = self.shortest_edge;
-                    }
-                }
-                Shape::Patches(patches) => {
-                    let width = ("size", size.map(|size| size.width));
-                    refuse("of patches", of_fixed.into_iter().chain(of_tiles).chain([width, tokens]))?;
-                    let Patches { patch, merge, temporal, min_pixels, max_pixels, .. } = patches;
-                    let settings = [patch, merge, temporal, min_pixels, max_pixels];
-                    for (setting, (_, value)) in settings.into_iter().zip(of_patches) {
-                        set(setting, value);
-                    }
-                }
-                Shape::Tiles { side, most, tokens } => {
-                    refuse("of tiles", of_patches.into_iter().chain(of_fixed))?;
-                    if let Some(size) = size.filter(|size| size.width != size.height) {
-                        let found = format!("size=({}, {})", size.height, size.width);
-                        return Err(Error::Argument(format!("{found}: expected one number for tiles")).into());
-                    }
-                    set(side, size.map(|size| size.width));
-                    set(most, self.max_tiles);
-                    set(tokens, self.tokens);
-                }
-            }
-            Ok(())
-        }
-    }
-
-    fn set<T>(setting: &mut T, value: Option<T>) {
-        if let Some(value) = value {
-            *setting = value;
-        }
-    }
-
-    /// Settings that have no meaning for a model of this kind.
-    fn refuse(
-        kind: &str,
-        others: impl IntoIterator<Item = (&'static str, Option<u32>)>,
-    ) -> Result<(), Error> {
-        match others.into_iter().find_map(|(name, value)| Some((name, value?))) {
-            Some((name, value)) => {
-                Err(Error::Argument(format!("{name}={value}: expected None, as the model is one {kind}")))
-            }
-            None => Ok(()),
-        }
-    }
-
-    fn to_error(error: impl ToString) -> Error {
-        Error::Image(error.to_string())
-    }
-
-    fn to_argument_error(error: ModelError) -> Error {
-        Error::Argument(error.to_string())
     }
 }
 
-#[cfg(not(feature = "images"))]
-mod decoding {
-    use super::{Py, PyAny, PyBackedBytes, PyResult, pyclass, pyfunction, pymethods};
-    use crate::error::Error;
-
-    /// The default of an argument, which is checked before.
-    pub const MAX_PIXELS: u64 = 178_956_970;
-
-    pub fn models() -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    pub fn filters() -> Vec<&'static str> {
-        Vec::new()
-    }
-
-    #[pyfunction]
-    pub fn image_size(data: PyBackedBytes) -> PyResult<(u32, u32)> {
-        drop(data);
-        Err(left_out().into())
-    }
-
-    #[pyfunction]
-    pub fn decode_image(data: PyBackedBytes, max_pixels: u64) -> PyResult<Py<PyAny>> {
-        drop((data, max_pixels));
-        Err(left_out().into())
-    }
-
-    #[pyclass(frozen, module = "gristmill._core")]
-    pub struct ImageModel;
-
-    #[pymethods]
-    impl ImageModel {
-        #[new]
-        fn new(name: Py<PyAny>, changes: Py<PyAny>, pillow: u32) -> PyResult<Self> {
-            drop((name, changes, pillow));
-            Err(left_out().into())
-        }
-    }
-
-    pub fn left_out() -> Error {
-        Error::Image(
-            "this build of gristmill leaves images out; build it with the Cargo feature `images`".to_owned(),
-        )
+impl ImageModel {
+    pub fn inner(&self) -> &Model {
+        &self.inner
     }
 }
 
-#[cfg(not(feature = "images"))]
-pub use decoding::left_out;
-pub use decoding::{ImageModel, MAX_PIXELS, decode_image, filters, image_size, models};
+type Write<T> = fn(&Model, &Image, &ImagePlan, &mut [T], &mut Scratch) -> Result<(), ModelError>;
+
+impl ImageModel {
+    fn write<T: Copy + Default + Send>(
+        &self,
+        py: Python<'_>,
+        data: &[u8],
+        max_pixels: u64,
+        write: Write<T>,
+    ) -> PyResult<(Vec<T>, ImagePlan)> {
+        let model = &self.inner;
+        Ok(guarded(py, || {
+            let plan = model.plan(gristmill_images::size(data).map_err(to_error)?).map_err(to_error)?;
+            let image = model.decode(data, max_pixels).map_err(to_error)?;
+            let mut values = vec![T::default(); model.pixels_len(&plan)];
+            write(model, &image, &plan, &mut values, &mut Scratch::default()).map_err(to_error)?;
+            Ok((values, plan))
+        })?)
+    }
+}
+
+impl Changes {
+    /// A model of patches if their size is set, else one of a fixed size.
+    fn unnamed(&self) -> Settings {
+        let name = if self.patch_size.is_some() { "qwen2-vl" } else { "siglip" };
+        let settings = Settings::named(name).expect("a model of that name");
+        Settings { mean: [0.5; 3], std: [0.5; 3], markup: Markup::default(), ..settings }
+    }
+
+    fn apply(self, settings: &mut Settings) -> PyResult<()> {
+        set(&mut settings.mean, self.image_mean);
+        set(&mut settings.std, self.image_std);
+        if let Some(name) = self.resample {
+            let filter = Filter::ALL.into_iter().find(|(known, _)| *known == name);
+            set(&mut settings.filter, filter.map(|(_, filter)| filter));
+        }
+        if let Some(name) = self.alpha {
+            let alpha = Alpha::ALL.into_iter().find(|(known, _)| *known == name);
+            set(&mut settings.alpha, alpha.map(|(_, alpha)| alpha));
+        }
+        let size = self.size.map(|(height, width)| Size { width, height });
+        let of_patches = [
+            ("patch_size", self.patch_size),
+            ("merge_size", self.merge_size),
+            ("temporal_patch_size", self.temporal_patch_size),
+            ("min_pixels", self.min_pixels),
+            ("max_pixels", self.max_pixels),
+        ];
+        let of_fixed = [("shortest_edge", self.shortest_edge)];
+        let of_tiles = [("max_tiles", self.max_tiles)];
+        let tokens = ("tokens", self.tokens);
+        match &mut settings.shape {
+            Shape::Fixed { size: fixed, shortest, tokens: count } => {
+                refuse("of a fixed size", of_patches.into_iter().chain(of_tiles))?;
+                set(fixed, size);
+                set(count, self.tokens);
+                if let Some(shortest) = shortest {
+                    *shortest = fixed.width.max(fixed.height);
+                }
+                if self.shortest_edge.is_some() {
+                    *shortest = self.shortest_edge;
+                }
+            }
+            Shape::Patches(patches) => {
+                let width = ("size", size.map(|size| size.width));
+                refuse("of patches", of_fixed.into_iter().chain(of_tiles).chain([width, tokens]))?;
+                let Patches { patch, merge, temporal, min_pixels, max_pixels, .. } = patches;
+                let settings = [patch, merge, temporal, min_pixels, max_pixels];
+                for (setting, (_, value)) in settings.into_iter().zip(of_patches) {
+                    set(setting, value);
+                }
+            }
+            Shape::Tiles { side, most, tokens } => {
+                refuse("of tiles", of_patches.into_iter().chain(of_fixed))?;
+                if let Some(size) = size.filter(|size| size.width != size.height) {
+                    let found = format!("size=({}, {})", size.height, size.width);
+                    return Err(Error::Argument(format!("{found}: expected one number for tiles")).into());
+                }
+                set(side, size.map(|size| size.width));
+                set(most, self.max_tiles);
+                set(tokens, self.tokens);
+            }
+        }
+        Ok(())
+    }
+}
+
+fn set<T>(setting: &mut T, value: Option<T>) {
+    if let Some(value) = value {
+        *setting = value;
+    }
+}
+
+/// Settings that have no meaning for a model of this kind.
+fn refuse(kind: &str, others: impl IntoIterator<Item = (&'static str, Option<u32>)>) -> Result<(), Error> {
+    match others.into_iter().find_map(|(name, value)| Some((name, value?))) {
+        Some((name, value)) => {
+            Err(Error::Argument(format!("{name}={value}: expected None, as the model is one {kind}")))
+        }
+        None => Ok(()),
+    }
+}
+
+fn to_error(error: impl ToString) -> Error {
+    Error::Image(error.to_string())
+}
+
+fn to_argument_error(error: ModelError) -> Error {
+    Error::Argument(error.to_string())
+}

@@ -27,7 +27,6 @@ mod sample;
 mod signals;
 mod spec;
 mod state;
-#[cfg(feature = "remote")]
 mod stores;
 
 use pyo3::prelude::*;
@@ -69,7 +68,6 @@ mod _core {
     use super::rows::RowList;
     #[pymodule_export]
     use super::state::{is_source_name, read_lane};
-    #[cfg(feature = "remote")]
     #[pymodule_export]
     use super::stores::Stores;
 

@@ -123,7 +123,6 @@ impl Pipeline {
                 Delivery::End => None,
                 Delivery::Pending => {
                     py.check_signals()?;
-                    #[cfg(feature = "remote")]
                     self.log_outages(py)?;
                     continue;
                 }
@@ -289,7 +288,6 @@ impl Pipeline {
             stats.set_item("undecodable", totals.undecodable)?;
         }
         stats.set_item("verified", verified)?;
-        #[cfg(feature = "remote")]
         self.add_network(py, &stats)?;
         if !sources.is_empty() {
             stats.set_item("sources", by_source(py, sources)?)?;
@@ -319,7 +317,6 @@ impl Pipeline {
 
 impl Pipeline {
     /// Logs what is waited out on the network.
-    #[cfg(feature = "remote")]
     fn log_outages(&self, py: Python<'_>) -> PyResult<()> {
         let notes: Vec<String> = self.with(py, |pipeline| {
             pipeline.network().flat_map(gristmill_remote::Counters::take_notes).collect()
@@ -328,7 +325,6 @@ impl Pipeline {
     }
 
     /// Adds what was requested from stores on the network, if anything was.
-    #[cfg(feature = "remote")]
     fn add_network(&self, py: Python<'_>, stats: &Bound<'_, PyDict>) -> PyResult<()> {
         let sums = self.with(py, |pipeline| {
             pipeline.network().fold(None, |sums: Option<[u64; 4]>, one| {

@@ -165,10 +165,10 @@ impl AnyModel {
         }
     }
 
-    fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> Result<PixelShape, Error> {
+    fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
         match self {
             Self::Rules(model) => model.get().pixel_shape(sequence_length, max_patches),
-            Self::Function(function) => Ok(function.get().pixel_shape()),
+            Self::Function(function) => function.get().pixel_shape(),
         }
     }
 
@@ -179,13 +179,13 @@ impl AnyModel {
 
 impl ImageTextPlan {
     /// The arrays that rows hold of images.
-    pub fn rows(&self, sequence_length: usize) -> Result<ImageRows, Error> {
-        Ok(ImageRows {
+    pub fn rows(&self, sequence_length: usize) -> ImageRows {
+        ImageRows {
             max_images: self.max_images,
-            shape: self.image_model.pixel_shape(sequence_length, self.max_patches)?,
+            shape: self.image_model.pixel_shape(sequence_length, self.max_patches),
             normalized: self.images == "float32",
             rotary: self.mrope,
-        })
+        }
     }
 
     fn samples(
@@ -196,7 +196,7 @@ impl ImageTextPlan {
     ) -> Result<ImageTexts, Error> {
         Ok(ImageTexts {
             filter_paths,
-            rows: self.rows(sequence_length)?,
+            rows: self.rows(sequence_length),
             model: self.image_model.core(),
             first_of: self.first_of,
             tokens: ImageTokens {

@@ -30,17 +30,9 @@ pub fn access(
     io_bytes: usize,
     cache: Option<(PathBuf, u64)>,
 ) -> Access {
-    #[cfg(feature = "remote")]
-    {
-        let cache = cache.map(|(folder, bytes)| gristmill_remote::CacheOptions { folder, bytes });
-        let options = gristmill_remote::Options { storage, io_bytes, cache };
-        Access { stores: crate::store::Stores::new(options), ..Access::from(folder) }
-    }
-    #[cfg(not(feature = "remote"))]
-    {
-        let _ = (storage, io_bytes, cache);
-        Access::from(folder)
-    }
+    let cache = cache.map(|(folder, bytes)| gristmill_remote::CacheOptions { folder, bytes });
+    let options = gristmill_remote::Options { storage, io_bytes, cache };
+    Access { folder, stores: crate::store::Stores::new(options) }
 }
 
 /// The stream that an iterator yields.

@@ -5,7 +5,6 @@
 mod access;
 mod local;
 mod piece;
-#[cfg(feature = "remote")]
 mod remote;
 
 use std::io;
@@ -14,7 +13,6 @@ use std::sync::Arc;
 pub use access::{Access, Connection};
 pub use local::{LocalFile, open_regular};
 pub use piece::{Piece, borders};
-#[cfg(feature = "remote")]
 pub use remote::Stores;
 
 /// The schemes of the URLs of stores on the network.

@@ -69,7 +69,7 @@ def _describe_build() -> str:
     info = build_info()
     commit = f"commit {info['commit']}" if info["commit"] else "commit unknown"
     built = "" if info["optimised"] else ", not optimised"
-    jpeg = "" if info.get("jpeg_vector_code") else f", JPEG is decoded {SLOW_JPEG}"
+    jpeg = "" if info["jpeg_vector_code"] else f", JPEG is decoded {SLOW_JPEG}"
     return (
         f"%(prog)s %(version)s ({commit}{built})\n"
         f"{info['system']}, hot loops use {info['instructions']}{jpeg}\n"

@@ -76,7 +76,7 @@ def describe(found: dict[str, Any]) -> str:
         return described
     parts = ", ".join(f"{key} ({kind})" for key, kind in found["parts"].items())
     described += f"\n\nThe first of {counted(_samples(found), 'sample')} has {parts}."
-    if not build_info().get("jpeg_vector_code"):
+    if not build_info()["jpeg_vector_code"]:
         described += f"\nJPEG is decoded {SLOW_JPEG}."
     split = next(name for name, counts in found["splits"].items() if counts)
     folder = f"gm.EnergonFolder({shortened(found['path'])}, split={split!r})"

@@ -53,7 +53,7 @@ class Address:
         """The stores.
 
         Raises:
-          ArgumentError: this build cannot reach stores, or an option is unknown.
+          ArgumentError: an option is unknown.
         """
         return stores.reach(self.options)
 

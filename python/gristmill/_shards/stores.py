@@ -34,7 +34,7 @@ def sizes(urls: Iterable[str], options: StorageOptions) -> dict[str, int | None]
     """The sizes of objects in bytes by their URLs, None of those that are not there; with many requests at once.
 
     Raises:
-      ArgumentError: this build cannot reach stores, or an option is unknown.
+      ArgumentError: an option is unknown.
       GristmillError: a store cannot be reached.
     """
     named = list(dict.fromkeys(urls))
@@ -51,10 +51,8 @@ def reach(options: StorageOptions) -> "_core.Stores":
     """The stores that these options reach.
 
     Raises:
-      ArgumentError: this build cannot reach stores, or an option is unknown.
+      ArgumentError: an option is unknown.
     """
-    if not hasattr(_core, "Stores"):
-        raise ArgumentError("this build of gristmill reads local files only: build it with --features remote")
     return _core.Stores(list(options))
 
 
@@ -70,7 +68,7 @@ def reach_hub(options: StorageOptions) -> hub.Hub:
     """The Hugging Face Hub.
 
     Raises:
-      ArgumentError: this build cannot reach stores, or an option is unknown.
+      ArgumentError: an option is unknown.
     """
     endpoint, token = reach(options).hub()
     seconds = [min(30.0, float(value)) for name, value in options if name == "retry_timeout"]
@@ -130,7 +128,7 @@ class Lister:
     """Finds the objects that URLs and globs of them name. All patterns of a manifest share one.
 
     Raises, whatever is asked first:
-      ArgumentError: this build cannot reach stores, or an option is unknown.
+      ArgumentError: an option is unknown.
       GristmillError: a store cannot be reached.
     """
 

@@ -12,8 +12,6 @@ from gristmill._cli import main
 from gristmill._files import remote_folder
 from object_store import Faults, Server
 
-pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
-
 PACKED = "gs://bucket/runs/packed"
 
 

@@ -11,11 +11,8 @@ import pytest
 
 import gristmill as gm
 from bucket import dataset
-from gristmill import _core
 from helpers import assert_same_batches
 from object_store import KINDS, STALLS, Faults, Server
-
-pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
 
 PATTERN = "data/*/en.json.gz"
 

@@ -14,8 +14,6 @@ from helpers import assert_same_batches
 from object_store import Server
 from red_pajama import OPTION, SIGNALS, RedPajama
 
-pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
-
 GLOB = "gs://bucket/documents/*/*/*.json.gz"
 
 

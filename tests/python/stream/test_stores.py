@@ -9,11 +9,8 @@ import pytest
 
 import gristmill as gm
 from bucket import objects_of, write_bucket
-from gristmill import _core
 from helpers import assert_same_batches
 from object_store import Server
-
-pytestmark = pytest.mark.skipif(not hasattr(_core, "Stores"), reason="a build for local files only")
 
 SETTINGS = {"sequence_length": 64, "batch_size": 4, "lanes": 4}
 
