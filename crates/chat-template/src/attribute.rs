@@ -30,7 +30,6 @@ pub(crate) enum Attribute {
     Index,
     // methods of strings
     Capitalize,
-    Center,
     EndsWith,
     Find,
     Format,
@@ -42,7 +41,6 @@ pub(crate) enum Attribute {
     IsSpace,
     IsUpper,
     Join,
-    LJust,
     Lower,
     LStrip,
     Partition,
@@ -51,7 +49,6 @@ pub(crate) enum Attribute {
     Replace,
     RFind,
     RIndex,
-    RJust,
     RPartition,
     RSplit,
     RStrip,
@@ -59,10 +56,8 @@ pub(crate) enum Attribute {
     SplitLines,
     StartsWith,
     Strip,
-    SwapCase,
     Title,
     Upper,
-    ZFill,
     // methods of `loop`
     Cycle,
     Changed,
@@ -75,8 +70,9 @@ pub(crate) enum Attribute {
 }
 
 /// Attributes of strings that are not implemented.
-const OTHER_STR: [&str; 11] = [
+const OTHER_STR: [&str; 16] = [
     "casefold",
+    "center",
     "encode",
     "expandtabs",
     "format_map",
@@ -85,8 +81,12 @@ const OTHER_STR: [&str; 11] = [
     "isnumeric",
     "isprintable",
     "istitle",
+    "ljust",
     "maketrans",
+    "rjust",
+    "swapcase",
     "translate",
+    "zfill",
 ];
 
 /// Attributes of numbers, none of which is implemented.
@@ -129,7 +129,6 @@ impl Attribute {
             "count" => Self::Count,
             "index" => Self::Index,
             "capitalize" => Self::Capitalize,
-            "center" => Self::Center,
             "endswith" => Self::EndsWith,
             "find" => Self::Find,
             "format" => Self::Format,
@@ -141,7 +140,6 @@ impl Attribute {
             "isspace" => Self::IsSpace,
             "isupper" => Self::IsUpper,
             "join" => Self::Join,
-            "ljust" => Self::LJust,
             "lower" => Self::Lower,
             "lstrip" => Self::LStrip,
             "partition" => Self::Partition,
@@ -150,7 +148,6 @@ impl Attribute {
             "replace" => Self::Replace,
             "rfind" => Self::RFind,
             "rindex" => Self::RIndex,
-            "rjust" => Self::RJust,
             "rpartition" => Self::RPartition,
             "rsplit" => Self::RSplit,
             "rstrip" => Self::RStrip,
@@ -158,10 +155,8 @@ impl Attribute {
             "splitlines" => Self::SplitLines,
             "startswith" => Self::StartsWith,
             "strip" => Self::Strip,
-            "swapcase" => Self::SwapCase,
             "title" => Self::Title,
             "upper" => Self::Upper,
-            "zfill" => Self::ZFill,
             "cycle" => Self::Cycle,
             "changed" => Self::Changed,
             "escape" | "unescape" | "striptags" => Self::OtherMarkup,

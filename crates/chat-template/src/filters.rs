@@ -16,15 +16,12 @@ use crate::value::Val;
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub(crate) enum Filter {
     Abs,
-    Batch,
     Capitalize,
-    Center,
     Default,
     DictSort,
     Escape,
     First,
     Float,
-    ForceEscape,
     Format,
     Indent,
     Int,
@@ -41,21 +38,17 @@ pub(crate) enum Filter {
     RejectAttr,
     Replace,
     Reverse,
-    Round,
     Safe,
     Select,
     SelectAttr,
-    Slice,
     Sort,
     String,
     Sum,
     Title,
     ToJson,
     Trim,
-    Truncate,
     Unique,
     Upper,
-    WordCount,
 }
 
 /// The step that `map` takes with each item.
@@ -98,15 +91,12 @@ impl Filter {
     pub(crate) fn named(name: &str) -> Result<Option<Self>> {
         Ok(Some(match name {
             "abs" => Self::Abs,
-            "batch" => Self::Batch,
             "capitalize" => Self::Capitalize,
-            "center" => Self::Center,
             "d" | "default" => Self::Default,
             "dictsort" => Self::DictSort,
             "e" | "escape" => Self::Escape,
             "first" => Self::First,
             "float" => Self::Float,
-            "forceescape" => Self::ForceEscape,
             "format" => Self::Format,
             "indent" => Self::Indent,
             "int" => Self::Int,
@@ -123,23 +113,20 @@ impl Filter {
             "rejectattr" => Self::RejectAttr,
             "replace" => Self::Replace,
             "reverse" => Self::Reverse,
-            "round" => Self::Round,
             "safe" => Self::Safe,
             "select" => Self::Select,
             "selectattr" => Self::SelectAttr,
-            "slice" => Self::Slice,
             "sort" => Self::Sort,
             "string" => Self::String,
             "sum" => Self::Sum,
             "title" => Self::Title,
             "tojson" => Self::ToJson,
             "trim" => Self::Trim,
-            "truncate" => Self::Truncate,
             "unique" => Self::Unique,
             "upper" => Self::Upper,
-            "wordcount" => Self::WordCount,
-            "attr" | "filesizeformat" | "groupby" | "pprint" | "random" | "striptags" | "urlencode"
-            | "urlize" | "wordwrap" | "xmlattr" => {
+            "attr" | "batch" | "center" | "filesizeformat" | "forceescape" | "groupby" | "pprint"
+            | "random" | "round" | "slice" | "striptags" | "truncate" | "urlencode" | "urlize"
+            | "wordcount" | "wordwrap" | "xmlattr" => {
                 return Err(Error::unsupported(format!("the filter {name}")));
             }
             _ => return Ok(None),
@@ -176,12 +163,9 @@ impl<'a> Eval<'a> {
             }
             Filter::Int => self.int(value, given),
             Filter::Float => self.float(value, given),
-            Filter::Round => self.round(value, given),
             Filter::ToJson => self.tojson(value, given),
             Filter::Capitalize
-            | Filter::Center
             | Filter::Escape
-            | Filter::ForceEscape
             | Filter::Format
             | Filter::Indent
             | Filter::Lower
@@ -190,9 +174,7 @@ impl<'a> Eval<'a> {
             | Filter::String
             | Filter::Title
             | Filter::Trim
-            | Filter::Truncate
-            | Filter::Upper
-            | Filter::WordCount => self.string_filter(filter, value, given),
+            | Filter::Upper => self.string_filter(filter, value, given),
             _ => self.sequence_filter(filter, value, given),
         }
     }
@@ -246,62 +228,6 @@ impl<'a> Eval<'a> {
             None => Number::of(&value, self.heap)?.map(|number| number.float()).transpose()?,
         };
         Ok(float.map_or(default, |float| Val::Float(float, value.origin())))
-    }
-
-    fn round(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
-        let [precision, method] = given.bind("round", ["precision", "method"])?;
-        let method = match method {
-            None => "common",
-            Some(method) => match method.as_str().map(|name| name.text) {
-                Some(name @ ("common" | "ceil" | "floor")) => name,
-                _ => return Err(Error::runtime("method must be common, ceil or floor")),
-            },
-        };
-        let precision = match precision {
-            None => 0,
-            Some(Val::None(_)) => return Err(Error::unsupported("round without a precision")),
-            Some(precision) => crate::eval::access::as_index(&precision, "round")?,
-        };
-        let origin = value.origin();
-        let rounded = match (Number::of(&value, self.heap)?, method) {
-            (None, _) => {
-                return Err(Error::runtime(format!("a '{}' cannot be rounded", value.type_name())));
-            }
-            (Some(Number::Float(float)), "common") => {
-                if !float.is_finite() {
-                    return Ok(value);
-                }
-                if !(0..=300).contains(&precision) {
-                    return Err(Error::unsupported("such a precision of round"));
-                }
-                let text = format!("{float:.*}", precision as usize);
-                Number::Float(text.parse().unwrap_or(float))
-            }
-            (Some(number), "common") if precision >= 0 => number,
-            (Some(_), "common") => return Err(Error::unsupported("a negative precision of round")),
-            (Some(number), method) => {
-                if !(0..=15).contains(&precision) {
-                    return Err(Error::unsupported("such a precision of round"));
-                }
-                let scale = Number::Int(10_i64.pow(precision as u32));
-                let scaled = number.binary(crate::ast::BinaryOp::Mul, &scale)?;
-                let whole = match scaled {
-                    Number::Float(float) => {
-                        Number::Float(if method == "ceil" { float.ceil() } else { float.floor() })
-                            .truncate()?
-                    }
-                    whole => whole,
-                };
-                let whole = match whole {
-                    Number::Big(big) => {
-                        num_traits::ToPrimitive::to_i64(&big).map_or(Number::Big(big), Number::Int)
-                    }
-                    whole => whole,
-                };
-                whole.binary(crate::ast::BinaryOp::Div, &scale)?
-            }
-        };
-        rounded.into_value(origin, self.heap)
     }
 
     /// An item that `map` gives.

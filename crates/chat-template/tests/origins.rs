@@ -51,7 +51,6 @@ fn origins_survive_operators_and_filters() {
         ("{{ messages[1].content|length }}", "6".to_owned()),
         ("{{ '%s!' % messages[1].content }}", "Answer(messages[1].content)!".to_owned()),
         ("{{ '{}!'.format(messages[1].content) }}", "Answer(messages[1].content)!".to_owned()),
-        ("{{ messages[1].content|center(8) }}", " Answer(messages[1].content) ".to_owned()),
         ("{{ messages[1].content|indent(1, true) }}", " Answer(messages[1].content)".to_owned()),
         ("{{ (messages[1].content|safe) + '<' }}", "Answer(messages[1].content)&lt;".to_owned()),
     ] {

@@ -186,10 +186,7 @@ fn filters_and_tests_are_those_of_jinja2() {
         ),
         ("{{ messages|selectattr('role', 'eq', 'user')|map(attribute='content')|list }}", "['Hi é🎉']"),
         ("{{ [1, none, 'a']|select|list }} {{ ['a', 'A']|unique|list }} {{ list|max }}", "[1, 'a'] ['a'] 3"),
-        (
-            "{{ '3.7'|int }} {{ 'x'|int(5) }} {{ '2'|float }} {{ 2.5|round }} {{ 2.675|round(2) }}",
-            "3 5 2.0 2.0 2.67",
-        ),
+        ("{{ '3.7'|int }} {{ 'x'|int(5) }} {{ '2'|float }}", "3 5 2.0"),
         (
             "{{ 747526608712544.25 }} {{ [747526608712544.75]|tojson }}",
             "747526608712544.2 [747526608712544.8]",
@@ -207,10 +204,7 @@ fn filters_and_tests_are_those_of_jinja2() {
             "{{ x is defined }}{{ 'a' is sequence }}{{ 3 is odd }}{{ 1 is true }}{{ 'a' is in 'abc' }}",
             "FalseTrueTrueFalseTrue",
         ),
-        (
-            "{{ 'a\\nb'|indent(2) }}|{{ 'hello world foo'|truncate(9) }}|{{ 'a-b c'|title }}",
-            "a\n  b|hello...|A-B C",
-        ),
+        ("{{ 'a\\nb'|indent(2) }}|{{ 'a-b c'|title }}", "a\n  b|A-B C"),
     ]);
 }
 
@@ -238,6 +232,18 @@ fn unsupported_constructs_are_refused_at_compilation() {
         "{{ x.__class__ }}",
         "{{ '{:>5}'.format(1) }}",
         "{{ x|map('urlize') }}",
+        "{{ x.center(8) }}",
+        "{{ x.ljust(8) }}",
+        "{{ x.rjust(8) }}",
+        "{{ x.zfill(8) }}",
+        "{{ x.swapcase() }}",
+        "{{ x|batch(2) }}",
+        "{{ x|center }}",
+        "{{ x|forceescape }}",
+        "{{ x|map('round') }}",
+        "{{ x|slice(2) }}",
+        "{{ x|truncate(9) }}",
+        "{{ x|wordcount }}",
     ] {
         assert_eq!(ChatTemplate::new(source).unwrap_err().kind(), ErrorKind::Unsupported, "{source}");
     }

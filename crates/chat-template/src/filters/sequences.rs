@@ -5,10 +5,8 @@ use std::cmp::Ordering;
 use super::{Filter, Mapping, Path, Selection, Uniqueness};
 use crate::error::{Error, Result};
 use crate::eval::Eval;
-use crate::eval::access::as_index;
 use crate::eval::expression::{Given, check_hashable};
 use crate::eval::iterate::{Generator, Iter, Step};
-use crate::number::Number;
 use crate::text::Origin;
 use crate::value::{Undefined, Val, View};
 
@@ -61,8 +59,6 @@ impl<'a> Eval<'a> {
             Filter::Unique => self.unique(value, given),
             Filter::Min | Filter::Max => self.extreme(filter, value, given),
             Filter::Sum => self.sum_filter(value, given),
-            Filter::Batch => self.batch(value, given),
-            Filter::Slice => self.slice_filter(value, given),
             _ => Err(Error::unsupported("this filter")),
         }
     }
@@ -372,76 +368,5 @@ impl<'a> Eval<'a> {
             total = self.add(total, item)?;
         }
         Ok(total)
-    }
-
-    /// The items of what a filter reads only later, if reading it now makes no difference.
-    fn items_at_once(&mut self, value: Val<'a>) -> Result<Option<&'a [Val<'a>]>> {
-        match value {
-            Val::Generator(_) | Val::Loop(_) => {
-                Err(Error::unsupported("batch or slice of what can be read once"))
-            }
-            Val::Undefined(_)
-            | Val::Str(_)
-            | Val::Markup(_)
-            | Val::List(_)
-            | Val::Tuple(_)
-            | Val::Dict(_)
-            | Val::View(..)
-            | Val::Range(_) => self.collect_items(value).map(Some),
-            _ => Ok(None),
-        }
-    }
-
-    fn batch(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
-        let [size, fill] = given.bind("batch", ["linecount", "fill_with"])?;
-        let size = size.ok_or_else(|| Error::runtime("batch needs a size"))?;
-        let Some(Number::Int(size)) = Number::of(&size, self.heap)? else {
-            return Err(Error::unsupported("batch with such a size"));
-        };
-        if size < 1 {
-            return Err(Error::unsupported("batch with such a size"));
-        }
-        let Some(items) = self.items_at_once(value)? else {
-            return self.invalid_generator("batch of what cannot be iterated over");
-        };
-        let mut batches = Vec::new();
-        for batch in items.chunks(size as usize) {
-            let mut batch = batch.to_vec();
-            if let Some(fill) = fill.filter(|fill| !matches!(fill, Val::None(_))) {
-                self.heap.charge(size as usize * size_of::<Val<'a>>())?;
-                batch.resize(size as usize, fill);
-            }
-            batches.push(self.list(&batch)?);
-        }
-        let batches = self.heap.slice(&batches)?;
-        self.generator(Generator::of(Iter::Items(batches)))
-    }
-
-    fn slice_filter(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
-        let [slices, fill] = given.bind("slice", ["slices", "fill_with"])?;
-        let slices = slices.ok_or_else(|| Error::runtime("slice needs a number of slices"))?;
-        let slices = as_index(&slices, "slice")?;
-        if slices < 1 {
-            return Err(Error::unsupported("slice with such a number"));
-        }
-        let Some(items) = self.items_at_once(value)? else {
-            return self.invalid_generator("slice of what cannot be iterated over");
-        };
-        let slices = slices as usize;
-        self.heap.charge(slices.saturating_mul(2 * size_of::<Val<'a>>()))?;
-        let (each, extra) = (items.len() / slices, items.len() % slices);
-        let mut lists = Vec::new();
-        let mut at = 0;
-        for slice in 0..slices {
-            let end = at + each + usize::from(slice < extra);
-            let mut list = items[at..end].to_vec();
-            at = end;
-            if slice >= extra {
-                list.extend(fill.filter(|fill| !matches!(fill, Val::None(_))));
-            }
-            lists.push(self.list(&list)?);
-        }
-        let lists = self.heap.slice(&lists)?;
-        self.generator(Generator::of(Iter::Items(lists)))
     }
 }

@@ -73,20 +73,6 @@ impl<'a> Eval<'a> {
                 let [] = given.bind_positional("escape")?;
                 self.escape(&value)
             }
-            Filter::ForceEscape => {
-                let [] = given.bind("forceescape", [])?;
-                let text = self.text_of(&value)?;
-                let text = self.heap.str(text)?;
-                self.escape(&text)
-            }
-            Filter::Center => {
-                let [width] = given.bind("center", ["width"])?;
-                let width = width.map_or(Ok(80), |width| as_index(&width, "center"))?;
-                let value = self.soft_str(value)?;
-                self.map_text(value, |eval, string| {
-                    eval.center(string, width, Str::new(" ", Origin::TEMPLATE))
-                })
-            }
             Filter::Format => {
                 if !given.positional.is_empty() && !given.keywords.is_empty() {
                     return Err(Error::runtime(
@@ -106,17 +92,7 @@ impl<'a> Eval<'a> {
                 };
                 self.percent_format(value, arguments)
             }
-            Filter::Indent => self.indent(value, given),
-            Filter::Truncate => self.truncate(value, given),
-            _ => {
-                let [] = given.bind("wordcount", [])?;
-                let text = self.text_of(&value)?.text;
-                if !text.is_ascii() {
-                    return Err(Error::unsupported("counting words beyond ASCII"));
-                }
-                let words = text.split(|c: char| !(c.is_ascii_alphanumeric() || c == '_'));
-                Ok(Val::Int(words.filter(|word| !word.is_empty()).count() as i64, Origin::TEMPLATE))
-            }
+            _ => self.indent(value, given),
         }
     }
 
@@ -178,44 +154,6 @@ impl<'a> Eval<'a> {
             }
             self.out.push_str(*line)?;
         }
-        self.take_str(mark)
-    }
-
-    fn truncate(&mut self, value: Val<'a>, given: Given<'a>) -> Result<Val<'a>> {
-        let [length, killwords, end, leeway] =
-            given.bind("truncate", ["length", "killwords", "end", "leeway"])?;
-        let Val::Str(string) = value else {
-            return Err(Error::unsupported("truncate of what is no plain string"));
-        };
-        let length = length.map_or(Ok(255), |length| as_index(&length, "truncate"))?;
-        let killwords = killwords.map_or(Ok(false), |flag| self.truth(&flag))?;
-        let end = match end {
-            None => Str::new("...", Origin::TEMPLATE),
-            Some(Val::Str(end)) => *end,
-            Some(_) => return Err(Error::unsupported("truncate with an end that is no plain string")),
-        };
-        let leeway = match leeway {
-            None | Some(Val::None(_)) => 5,
-            Some(leeway) => as_index(&leeway, "truncate")?,
-        };
-        let end_length = crate::unicode::length(end.text) as i64;
-        if length < end_length || leeway < 0 {
-            return Err(Error::runtime("truncate to less than the end's length, or with a negative leeway"));
-        }
-        self.heap.work(string.text.len())?;
-        if crate::unicode::length(string.text) as i64 <= length.saturating_add(leeway) {
-            return Ok(value);
-        }
-        let kept = (length - end_length) as usize;
-        let cut = string.text.char_indices().nth(kept).map_or(string.text.len(), |(at, _)| at);
-        let mut text = &string.text[..cut];
-        if !killwords && let Some(space) = text.rfind(' ') {
-            text = &text[..space];
-        }
-        let mark = self.out.mark();
-        let kept = string.part(text, self.heap)?;
-        self.out.push_str(kept)?;
-        self.out.push_str(end)?;
         self.take_str(mark)
     }
 

@@ -11,8 +11,6 @@ use crate::text::{Origin, Str};
 use crate::unicode::{self, is_space};
 use crate::value::Val;
 
-const SPACE: Str<'static> = Str::new(" ", Origin::TEMPLATE);
-
 impl<'a> Eval<'a> {
     #[allow(clippy::too_many_lines)] // One arm for each method.
     pub(super) fn string_method(
@@ -107,21 +105,6 @@ impl<'a> Eval<'a> {
                 let [] = given.bind_positional("title()")?;
                 self.map_text(this, Self::title)
             }
-            Attribute::SwapCase => {
-                let [] = given.bind_positional("swapcase()")?;
-                if !text.is_ascii() {
-                    return Err(Error::unsupported("swapcase() beyond ASCII"));
-                }
-                self.map_text(this, |eval, string| {
-                    eval.map_chars(string, |c, _, out| {
-                        out.push(if c.is_ascii_uppercase() {
-                            c.to_ascii_lowercase()
-                        } else {
-                            c.to_ascii_uppercase()
-                        });
-                    })
-                })
-            }
             Attribute::Find | Attribute::RFind | Attribute::Index | Attribute::RIndex => {
                 let [part, start, stop] = given.bind_positional("find()")?;
                 let part = part.ok_or_else(|| Error::runtime("find() needs a string"))?;
@@ -180,40 +163,6 @@ impl<'a> Eval<'a> {
                     _ => text.strip_suffix(affix),
                 };
                 self.marked(string.part(rest.unwrap_or(text), self.heap)?, is_markup)
-            }
-            Attribute::LJust | Attribute::RJust | Attribute::Center => {
-                let [width, fill] = given.bind_positional("ljust()")?;
-                let width = width.ok_or_else(|| Error::runtime("ljust() needs a width"))?;
-                let width = as_index(&width, "ljust()")?;
-                let fill = match fill {
-                    None => SPACE,
-                    Some(fill) => text_argument(&fill, "ljust()")?,
-                };
-                if unicode::length(fill.text) != 1 {
-                    return Err(Error::runtime("the fill character must be exactly one character long"));
-                }
-                if is_markup {
-                    return Err(Error::unsupported("padding of a string marked as safe"));
-                }
-                let padded = match method {
-                    Attribute::LJust => self.pad(string, 0, width, fill),
-                    Attribute::RJust => self.pad(string, width, 0, fill),
-                    _ => self.center(string, width, fill),
-                };
-                padded.and_then(|text| self.heap.str(text))
-            }
-            Attribute::ZFill => {
-                let [width] = given.bind_positional("zfill()")?;
-                let width = width.ok_or_else(|| Error::runtime("zfill() needs a width"))?;
-                let width = as_index(&width, "zfill()")?;
-                let signs = usize::from(text.starts_with(['+', '-']));
-                let (sign, digits) = text.split_at(signs);
-                let (sign, digits) = (string.part(sign, self.heap)?, string.part(digits, self.heap)?);
-                let digits = self.pad(digits, width - signs as i64, 0, Str::new("0", Origin::TEMPLATE))?;
-                let mark = self.out.mark();
-                self.out.push_str(sign)?;
-                self.out.push_str(digits)?;
-                if is_markup { self.take_markup(mark) } else { self.take_str(mark) }
             }
             Attribute::Format if is_markup => Err(Error::unsupported("format() of a string marked as safe")),
             Attribute::Format => self.format(string, given).and_then(|text| self.heap.str(text)),
@@ -455,38 +404,6 @@ impl<'a> Eval<'a> {
         self.map_chars(string, |c, after_cased, out| {
             if after_cased { out.extend(c.to_lowercase()) } else { unicode::push_title(c, out) }
         })
-    }
-
-    /// Pads a string to a width, on the left or on the right, as far as one is given.
-    fn pad(&mut self, string: Str<'a>, left: i64, right: i64, fill: Str<'a>) -> Result<Str<'a>> {
-        let length = unicode::length(string.text) as i64;
-        self.padded(string, (left - length).max(0), (right - length).max(0), fill)
-    }
-
-    fn padded(&mut self, string: Str<'a>, left: i64, right: i64, fill: Str<'a>) -> Result<Str<'a>> {
-        if left <= 0 && right <= 0 {
-            return Ok(string);
-        }
-        let bytes = ((left + right) as usize).saturating_mul(fill.text.len());
-        self.heap.charge(bytes)?;
-        let mark = self.out.mark();
-        for _ in 0..left {
-            self.out.open(fill.text)?;
-        }
-        self.out.close(fill.origin());
-        self.out.push_str(string)?;
-        for _ in 0..right {
-            self.out.open(fill.text)?;
-        }
-        self.out.close(fill.origin());
-        self.out.take(mark)
-    }
-
-    pub(crate) fn center(&mut self, string: Str<'a>, width: i64, fill: Str<'a>) -> Result<Str<'a>> {
-        let total = (width - unicode::length(string.text) as i64).max(0);
-        // Where Python puts the odd character depends on the width.
-        let left = total / 2 + (total & width & 1);
-        self.padded(string, left, total - left, fill)
     }
 }
 
