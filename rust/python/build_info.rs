@@ -10,7 +10,8 @@ use crate::encode::Simd;
 /// Returns:
 ///   A dict: `commit` that it was built from, None if the build named none; `system`, operating system and processor;
 ///   `optimised`, whether it is a release build; `instructions` that the hot loops use on this processor; `tokenizers_crate`, the
-///   version of the reference; and `jpeg_vector_code`, whether JPEG is decoded by vector code: at half the speed without.
+///   version of the reference; and `jpeg_vector_code`, whether JPEG is decoded by vector code on this
+///   processor: at half the speed without.
 #[pyfunction]
 pub fn build_info(py: Python<'_>) -> PyResult<Bound<'_, PyDict>> {
     let info = PyDict::new(py);

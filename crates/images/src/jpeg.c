@@ -4,9 +4,13 @@
 #include <setjmp.h>
 #include <stddef.h>
 #include <stdint.h>
+#include <stdbool.h>
 #include <stdio.h>
 
+#define JPEG_INTERNALS
 #include "jpeglib.h"
+#include "jdct.h"
+#include "jdsample.h"
 
 /* Each scan of a progressive file costs a pass over all its pixels, however few bytes it has. */
 #define MOST_SCANS 500
@@ -22,6 +26,7 @@ struct request {
   uint32_t rows;
   size_t position;
   char message[JMSG_LENGTH_MAX];
+  uint32_t plain; /* whether to leave vector code out, for tests */
 };
 
 struct decoder {
@@ -66,6 +71,54 @@ static void skip_bytes(j_decompress_ptr jpeg, long count) {
   source->bytes_in_buffer -= skipped;
 }
 
+#if defined(__x86_64__)
+/* src/jpeg_kernels.rs */
+bool gristmill_jpeg_transform(const int16_t *coefficients, const int *factors, uint8_t *const *rows, size_t column);
+void gristmill_jpeg_to_rgb(const uint8_t *luma, const uint8_t *blue, const uint8_t *red, uint8_t *pixels, size_t width);
+void gristmill_jpeg_widen(const uint8_t *samples, uint8_t *wide, size_t width);
+void gristmill_jpeg_enlarge(const uint8_t *near, const uint8_t *far, uint8_t *wide, size_t width);
+
+static void transform(j_decompress_ptr jpeg, jpeg_component_info *component, JCOEFPTR coefficients, JSAMPARRAY rows,
+                      JDIMENSION column) {
+  if (!gristmill_jpeg_transform(coefficients, component->dct_table, rows, column))
+    jpeg_idct_islow(jpeg, component, coefficients, rows, column);
+}
+
+static void to_rgb(j_decompress_ptr jpeg, JSAMPIMAGE samples, JDIMENSION row, JSAMPARRAY pixels, int count) {
+  for (int i = 0; i < count; i++, row++)
+    gristmill_jpeg_to_rgb(samples[0][row], samples[1][row], samples[2][row], pixels[i], jpeg->output_width);
+}
+
+static void widen(j_decompress_ptr jpeg, jpeg_component_info *component, JSAMPARRAY samples, JSAMPARRAY *wide) {
+  for (int row = 0; row < jpeg->max_v_samp_factor; row++)
+    gristmill_jpeg_widen(samples[row], (*wide)[row], component->downsampled_width);
+}
+
+static void enlarge(j_decompress_ptr jpeg, jpeg_component_info *component, JSAMPARRAY samples, JSAMPARRAY *wide) {
+  for (int row = 0; row < jpeg->max_v_samp_factor; row++) {
+    JSAMPARRAY near = samples + row / 2;
+    gristmill_jpeg_enlarge(*near, near[row % 2 == 0 ? -1 : 1], (*wide)[row], component->downsampled_width);
+  }
+}
+
+/* Puts them in place of the functions in C where libjpeg would have chosen its own vector code. */
+static void use_vector_code(j_decompress_ptr jpeg) {
+  my_upsample_ptr upsampler = (my_upsample_ptr)jpeg->upsample;
+  if (jpeg->out_color_space == JCS_RGB && jpeg->jpeg_color_space == JCS_YCbCr)
+    jpeg->cconvert->color_convert = to_rgb;
+  for (int i = 0; i < jpeg->num_components; i++) {
+    jpeg_component_info *component = &jpeg->comp_info[i];
+    int wider = component->h_samp_factor * 2 == jpeg->max_h_samp_factor && component->downsampled_width > 2;
+    jpeg->idct->inverse_DCT[i] = transform;
+    if (wider && component->v_samp_factor == jpeg->max_v_samp_factor) upsampler->methods[i] = widen;
+    if (wider && component->v_samp_factor * 2 == jpeg->max_v_samp_factor) upsampler->methods[i] = enlarge;
+  }
+}
+#else
+/* libjpeg has its own. */
+static void use_vector_code(j_decompress_ptr jpeg) { (void)jpeg; }
+#endif
+
 static int decode(struct decoder *decoder, struct request *request) {
   j_decompress_ptr jpeg = &decoder->jpeg;
   int header;
@@ -78,6 +131,7 @@ static int decode(struct decoder *decoder, struct request *request) {
   if (jpeg->output_width != request->width || jpeg->output_height != request->height ||
       (uint32_t)jpeg->output_components != request->components)
     return OTHER_SHAPE;
+  if (!request->plain) use_vector_code(jpeg);
   while (jpeg->output_scanline < jpeg->output_height) {
     JSAMPROW row = request->pixels + (size_t)jpeg->output_scanline * request->width * request->components;
     if (jpeg_read_scanlines(jpeg, &row, 1) != 1) return TRUNCATED;
@@ -89,7 +143,7 @@ static int decode(struct decoder *decoder, struct request *request) {
 int gristmill_jpeg_decode(struct request *request);
 int gristmill_jpeg_has_vector_code(void);
 
-/* Inside libjpeg-turbo: whether this build, on this processor, has vector code for the inverse transform. */
+/* Inside libjpeg-turbo: whether it has vector code for the inverse transform on this processor. */
 int jsimd_can_idct_islow(void);
 
 int gristmill_jpeg_has_vector_code(void) { return jsimd_can_idct_islow(); }

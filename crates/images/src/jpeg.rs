@@ -19,6 +19,11 @@ pub(crate) fn size(data: &[u8]) -> Result<Size, Error> {
 }
 
 pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
+    decode_by(data, false)
+}
+
+/// Decodes with the vector code of `jpeg_kernels`, or with the C code alone.
+fn decode_by(data: &[u8], plain: bool) -> Result<Vec<u8>, Error> {
     let Frame { size, components } = read_frame(data)?;
     let mut samples = vec![0; size.pixels() * components];
     let mut request = Request {
@@ -31,6 +36,7 @@ pub(crate) fn decode(data: &[u8]) -> Result<Vec<u8>, Error> {
         rows: 0,
         position: 0,
         message: [0; MESSAGE],
+        plain: plain.into(),
     };
     // SAFETY: `data` and `samples` outlive the call and have the lengths that the request states; the C code keeps no
     // pointer to either, writes whole rows of the declared shape only, and has no state that threads share.
@@ -166,14 +172,73 @@ struct Request {
     rows: u32,
     position: usize,
     message: [c_char; MESSAGE],
+    plain: u32,
 }
 
-/// Whether JPEG is decoded by vector code. On x86-64 it is only if NASM was on the path of the build.
+/// Whether JPEG is decoded by vector code on this processor. On x86-64 it needs AVX2.
 pub fn has_vector_code() -> bool {
-    gristmill_jpeg_has_vector_code() != 0
+    #[cfg(target_arch = "x86_64")]
+    return is_x86_feature_detected!("avx2");
+    #[cfg(not(target_arch = "x86_64"))]
+    return gristmill_jpeg_has_vector_code() != 0;
 }
 
 unsafe extern "C" {
     fn gristmill_jpeg_decode(request: *mut Request) -> c_int;
+    #[cfg(not(target_arch = "x86_64"))]
     safe fn gristmill_jpeg_has_vector_code() -> c_int;
+}
+
+#[cfg(all(test, target_arch = "x86_64"))]
+mod tests {
+    use proptest::prelude::*;
+
+    use super::*;
+
+    /// Sizes in pixels, sampling factors of luma, kinds of coefficients with their factor, and coded coefficients.
+    fn jpeg(size: [u16; 2], sampling: u8, symbols: &[u8], factor: u8, coded: &[u8]) -> Vec<u8> {
+        let [width, height] = size.map(u16::to_be_bytes);
+        let mut data = vec![0xFF, 0xD8];
+        let mut segment = |marker: u8, content: &[&[u8]]| {
+            let content = content.concat();
+            data.extend([0xFF, marker]);
+            data.extend((content.len() as u16 + 2).to_be_bytes());
+            data.extend(content);
+        };
+        segment(0xDB, &[&[0], &[factor; 64]]);
+        segment(0xC0, &[&[8], &height, &width, &[3, 1, sampling, 0, 2, 0x11, 0, 3, 0x11, 0]]);
+        // Each symbol has a code of 8 bits, so that nearly all bytes are coded coefficients.
+        let lengths = [0, 0, 0, 0, 0, 0, 0, symbols.len() as u8, 0, 0, 0, 0, 0, 0, 0, 0];
+        let direct: Vec<u8> = symbols.iter().map(|symbol| symbol & 15).collect();
+        segment(0xC4, &[&[0], &lengths, &direct]);
+        segment(0xC4, &[&[0x10], &lengths, symbols]);
+        segment(0xDA, &[&[3, 1, 0, 2, 0, 3, 0, 0, 63, 0]]);
+        data.extend(
+            coded.iter().flat_map(|byte| [*byte, 0].into_iter().take(if *byte == 0xFF { 2 } else { 1 })),
+        );
+        data.extend([0xFF, 0xD9]);
+        data
+    }
+
+    proptest! {
+        #[test]
+        fn vector_code_gives_the_pixels_of_the_code_in_c(
+            width in 1_u16..70,
+            height in 1_u16..40,
+            sampling in prop::sample::select(&[0x11, 0x21, 0x22, 0x12][..]),
+            runs in 1_u8..16,
+            bits in 1_u8..5,
+            factor in 1_u8..8,
+            coded in prop::collection::vec(any::<u8>(), 2_000..8_000),
+        ) {
+            // Runs of zeros, each with a coefficient of up to so many bits behind it; and the end of a block.
+            let symbols: Vec<u8> = (0..255).map(|code| match code % 17 {
+                16 => 0,
+                run => (run % runs) << 4 | (code % bits + 1),
+            }).collect();
+            let data = jpeg([width, height], sampling, &symbols, factor, &coded);
+            let plain = decode_by(&data, true).map_err(|error| TestCaseError::fail(error.to_string()))?;
+            prop_assert_eq!(decode_by(&data, false).unwrap(), plain);
+        }
+    }
 }

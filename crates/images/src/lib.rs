@@ -2,6 +2,8 @@
 
 mod gif;
 mod jpeg;
+#[cfg(target_arch = "x86_64")]
+mod jpeg_kernels;
 mod kind;
 mod model;
 mod png;

@@ -8,8 +8,8 @@ import numpy.typing as npt
 import gristmill._core as _core
 from gristmill._util import checks
 
-# The words for a build without NASM, for people.
-SLOW_JPEG = "without vector code, at half the speed: build with nasm on the path"
+# The words for a processor without AVX2, for people.
+SLOW_JPEG = "without vector code, at half the speed: this processor has no AVX2"
 
 
 def image_size(data: bytes | bytearray | memoryview) -> tuple[int, int]:
