@@ -21,7 +21,7 @@ pub struct Completions {
 
 impl Completions {
     /// Puts both strings of a record in an empty sample. The error says what was expected and found.
-    pub(super) fn join(&self, values: &Values<'_>, sample: &mut Sample) -> Result<(), String> {
+    pub(crate) fn join(&self, values: &Values<'_>, sample: &mut Sample) -> Result<(), String> {
         let Sample { text, trained, .. } = sample;
         text.push_str(&self.prompt.text_of(values, "prompt_field")?);
         let start = text.len();

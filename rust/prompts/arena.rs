@@ -15,6 +15,8 @@ pub struct Arena {
     pub filtered: u64,
     /// The ids of all prompts: those of each record are next to one another.
     pub ids: Vec<u32>,
+    /// For each id whether it is trained on, if any prompt has a mask.
+    pub trained: Vec<bool>,
     /// Where each prompt's ids begin, and their total number.
     pub id_offsets: Vec<i64>,
     /// The rendered texts, one after another, if they are kept.
@@ -50,6 +52,7 @@ impl Arena {
             read: 0,
             filtered: 0,
             ids: Vec::new(),
+            trained: Vec::new(),
             id_offsets: vec![0],
             texts: Vec::new(),
             text_offsets: vec![0],
@@ -91,6 +94,7 @@ impl Arena {
             return Ok(());
         }
         self.ids.extend_from_slice(&part.ids);
+        self.trained.extend_from_slice(&part.trained);
         extend_offsets(&mut self.id_offsets, &part.id_counts);
         self.texts.extend_from_slice(part.texts.as_bytes());
         extend_offsets(&mut self.text_offsets, &part.text_bytes);
@@ -119,6 +123,7 @@ impl Arena {
         }
         self.known = HashSet::new();
         self.ids.shrink_to_fit();
+        self.trained.shrink_to_fit();
         self.records.shrink_to_fit();
         self.texts.shrink_to_fit();
         Ok(self)
@@ -126,6 +131,7 @@ impl Arena {
 
     fn forget(&mut self) {
         self.ids = Vec::new();
+        self.trained = Vec::new();
         self.id_offsets = Vec::new();
         self.texts = Vec::new();
         self.text_offsets = Vec::new();
@@ -153,7 +159,7 @@ fn bytes_of(part: &Part) -> u64 {
         part.id_counts.len() + part.text_bytes.len() + part.record_bytes.len() + 2 * part.places.len();
     let left: usize = part.left.iter().map(left_bytes).sum();
     let bytes =
-        4 * part.ids.len() + 8 * elements + 4 * part.places.len() + part.texts.len() + part.records.len();
+        4 * part.ids.len() + part.trained.len() + 8 * elements + 4 * part.places.len() + part.texts.len() + part.records.len();
     (bytes + left) as u64
 }
 

@@ -24,6 +24,7 @@ use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
 use crate::format::ReadOptions;
 use crate::prepare::chat::Conversations;
+use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::spec::rows::Rows;
 use crate::spec::sidecars::Sidecars;
@@ -59,6 +60,10 @@ pub struct PromptSpec {
     pub eos: Option<u32>,
     /// Records of which a prompt has more tokens are left out. None: none are.
     pub longest: Option<usize>,
+    /// How many tokens at the start and at the end are kept of longer ones. None: they are not cut.
+    pub cut: Option<(usize, usize)>,
+    /// Whether a record is bad, or left out, if a prompt with a mask has no trained token.
+    pub needs_trained: bool,
     /// The indices of the records that are read, in order. None: all.
     pub selected: Option<Vec<u64>>,
     /// Whether the records themselves are kept, as JSON.
@@ -80,13 +85,33 @@ pub enum Prompt {
     Text(Field),
     /// A conversation.
     Chat(Arc<Conversations>),
+    /// A prompt with its completion.
+    Completion(Completions),
 }
 
 impl Prompt {
+    /// Whether it says which of its tokens are trained on.
+    fn has_mask(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Chat(conversations) => conversations.training.is_some(),
+            Self::Completion(_) => true,
+        }
+    }
+
+    /// Whether a record is left out if it has no trained token; else it is bad.
+    fn drops_untrained(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Chat(conversations) => conversations.drops_untrained,
+            Self::Completion(completions) => completions.drops_untrained,
+        }
+    }
+
     /// The added tokens, other than special ones, that are text in what a conversation says.
     fn guarded_tokens(&self) -> &[String] {
         match self {
-            Self::Text(_) => &[],
+            Self::Text(_) | Self::Completion(_) => &[],
             Self::Chat(conversations) => conversations.template.written_tokens(),
         }
     }
@@ -219,6 +244,8 @@ mod tests {
                 bos: None,
                 eos: None,
                 longest: None,
+                cut: None,
+                needs_trained: true,
                 selected: None,
                 keeps_records: true,
                 keeps_texts: true,

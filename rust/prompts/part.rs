@@ -9,7 +9,7 @@ use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Result, ShardError, caught};
 use crate::format::{self, AfterError, RawRecord, Values};
-use crate::prepare::Sample;
+use crate::prepare::{Sample, trained_tokens};
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
@@ -24,6 +24,8 @@ pub(super) struct Part {
     pub(super) filtered: u64,
     /// The ids of all prompts of all records that are kept.
     pub(super) ids: Vec<u32>,
+    /// For each id whether it is trained on, if any prompt has a mask.
+    pub(super) trained: Vec<bool>,
     /// The number of ids of each prompt.
     pub(super) id_counts: Vec<usize>,
     /// The rendered texts, one after another.
@@ -76,6 +78,17 @@ pub(super) struct Preparer<'a> {
     sample: Sample,
     /// The keys that this thread has seen.
     keys: HashSet<String>,
+}
+
+/// All prompts of a record.
+#[derive(Debug, Default)]
+struct Prompts {
+    /// How many tokens the longest has.
+    longest: usize,
+    /// Why the record is bad, if one of them trains nothing.
+    untrained: Option<String>,
+    /// Whether such a record is left out.
+    is_left_out: bool,
 }
 
 /// The result of one record.
@@ -156,12 +169,13 @@ impl<'a> Preparer<'a> {
     ) -> Result<Outcome> {
         let (ids, texts) = (part.ids.len(), part.texts.len());
         let (id_counts, text_counts) = (part.id_counts.len(), part.text_bytes.len());
+        let trained = part.trained.len();
         let PromptSpec { shards, read, filter_paths, sidecars, .. } = self.spec;
         let name = shards[shard as usize].name();
         let mut scratch = std::mem::take(&mut self.scratch);
-        let mut longest = Ok(0);
+        let mut prompts = Ok(Prompts::default());
         let mut take = |values: &Values<'_>| {
-            longest = self.prompts(values, part)?;
+            prompts = self.prompts(values, part)?;
             Ok(())
         };
         let selected = if sidecars.kinds.is_empty() {
@@ -170,7 +184,7 @@ impl<'a> Preparer<'a> {
             joined.select(&read.projection, *filter_paths, name, record, &mut scratch, &mut take)
         };
         self.scratch = scratch;
-        let outcome = match (selected, longest) {
+        let outcome = match (selected, prompts) {
             (Err(error), _) => Outcome::Left(Reason::Bad(error.reason)),
             (Ok(false), _) => Outcome::Filtered,
             (Ok(true), Err(error)) => {
@@ -178,15 +192,18 @@ impl<'a> Preparer<'a> {
                 let reason = error.to_string();
                 return Err(ShardError { shard: Arc::clone(name), record, byte, reason }.into());
             }
-            (Ok(true), Ok(longest)) if self.spec.longest.is_some_and(|most| longest > most) => {
+            (Ok(true), Ok(Prompts { longest, .. })) if self.spec.longest.is_some_and(|most| longest > most) => {
                 Outcome::Left(Reason::Overlong(longest))
             }
+            (Ok(true), Ok(Prompts { is_left_out: true, .. })) => Outcome::Filtered,
+            (Ok(true), Ok(Prompts { untrained: Some(reason), .. })) => Outcome::Left(Reason::Bad(reason)),
             (Ok(true), Ok(_)) => Outcome::Kept,
         };
         if matches!(outcome, Outcome::Kept) {
             self.keep((shard, index), record, part);
         } else {
             part.ids.truncate(ids);
+            part.trained.truncate(trained);
             part.id_counts.truncate(id_counts);
             part.texts.truncate(texts);
             part.text_bytes.truncate(text_counts);
@@ -194,16 +211,17 @@ impl<'a> Preparer<'a> {
         Ok(outcome)
     }
 
-    /// Appends all prompts of a record, and returns how many ids the longest has. The outer error is a message about the
-    /// record, the inner one is that of the tokenizer.
-    fn prompts(&mut self, values: &Values<'_>, part: &mut Part) -> Result<Result<usize>, String> {
+    /// Appends all prompts of a record. The outer error is a message about the record, the inner one is that of the tokenizer.
+    fn prompts(&mut self, values: &Values<'_>, part: &mut Part) -> Result<Result<Prompts>, String> {
         let PromptSpec { prompts, bos, eos, keeps_texts, .. } = self.spec;
-        let mut longest = 0;
+        let has_masks = prompts.iter().any(Prompt::has_mask);
+        let mut found = Prompts::default();
         for prompt in prompts {
             self.sample.clear();
             match prompt {
                 Prompt::Chat(chat) => chat.render_one(&chat.messages(values)?, values, &mut self.sample)?,
                 Prompt::Text(field) => self.sample.text.push_str(&field.text(values)?),
+                Prompt::Completion(completions) => completions.join(values, &mut self.sample)?,
             }
             let before = part.ids.len();
             part.ids.extend(bos);
@@ -211,14 +229,57 @@ impl<'a> Preparer<'a> {
                 return Ok(Err(error));
             }
             part.ids.extend(eos);
-            longest = longest.max(part.ids.len() - before);
-            part.id_counts.push(part.ids.len() - before);
+            let tokens = part.ids.len() - before;
+            found.longest = found.longest.max(tokens);
+            part.id_counts.push(tokens);
+            if prompt.has_mask() {
+                self.mask(prompt, before, part)?;
+                if self.spec.needs_trained && !self.trains(&part.trained[before..]) {
+                    found.is_left_out |= prompt.drops_untrained();
+                    found.untrained.get_or_insert_with(|| self.untrained(tokens));
+                }
+            } else if has_masks {
+                part.trained.resize(part.ids.len(), false);
+            }
             if *keeps_texts {
                 part.texts.push_str(&self.sample.text);
                 part.text_bytes.push(self.sample.text.len());
             }
         }
-        Ok(Ok(longest))
+        Ok(Ok(found))
+    }
+
+    /// Appends which of the ids of a prompt, which begin at `before`, are trained on. The error is a message about the record.
+    fn mask(&self, prompt: &Prompt, before: usize, part: &mut Part) -> Result<(), String> {
+        let PromptSpec { bos, eos, .. } = self.spec;
+        let text_ids = before + usize::from(bos.is_some())..part.ids.len() - usize::from(eos.is_some());
+        let Sample { text, trained, .. } = &self.sample;
+        let starts = caught(|| Ok(self.encoder.token_starts(text, &part.ids[text_ids])?))
+            .map_err(|error| format!("the mask of trained tokens cannot be derived: {error}"))?;
+        part.trained.extend(bos.map(|_| false));
+        part.trained.extend(trained_tokens(trained, &starts, text.len()));
+        part.trained.extend(eos.map(|_| matches!(prompt, Prompt::Completion(_))));
+        Ok(())
+    }
+
+    /// Whether what is kept of a prompt has a trained token.
+    fn trains(&self, mask: &[bool]) -> bool {
+        match self.spec.cut {
+            Some((first, last)) if mask.len() > first + last => {
+                mask[..first].contains(&true) || mask[mask.len() - last..].contains(&true)
+            }
+            _ => mask.contains(&true),
+        }
+    }
+
+    /// A message about a record of which a prompt with so many tokens has none that is trained on.
+    fn untrained(&self, tokens: usize) -> String {
+        let cut = self.spec.cut.map(|(first, last)| first + last).filter(|kept| tokens > *kept);
+        let left = cut.map_or(String::new(), |kept| format!("{kept} that overlong= leaves of its "));
+        format!(
+            "expected a token to train on, found none among the {left}{tokens} tokens; set on_untrained=\"drop\" to leave \
+             out such records, or add_generation_prompt=True for a prompt without an answer"
+        )
     }
 
     /// Appends the ids of the sample.

@@ -10,7 +10,7 @@ use pyo3::types::{PyDict, PyList};
 use super::encoder::Encoder;
 use super::error::guarded;
 use super::keep::{Selected, Selection};
-use super::sample::ChatPlan;
+use super::sample::{ChatPlan, CompletionPlan};
 use super::signals::Signals;
 use super::spec::{MixingPlan, access};
 use crate::error::{Error, ShardError};
@@ -35,6 +35,9 @@ pub struct Reading {
     bos: Option<u32>,
     eos: Option<u32>,
     longest: Option<usize>,
+    cut: Option<(usize, usize)>,
+    masks: Vec<bool>,
+    needs_trained: bool,
     selected: Option<Vec<u64>>,
     keeps_records: bool,
     keeps_texts: bool,
@@ -43,11 +46,12 @@ pub struct Reading {
     threads: usize,
 }
 
-/// A prompt: a conversation, or the text under a key.
+/// A prompt: a conversation, a prompt with its completion, or the text under a key.
 #[derive(FromPyObject)]
 #[expect(clippy::large_enum_variant, reason = "a dataset has few")]
 enum Plan {
     Chat(ChatPlan),
+    Completion(CompletionPlan),
     Text(TextPlan),
 }
 
@@ -64,10 +68,11 @@ impl Reading {
         let Selected { mut paths, keep, drop, sidecars } = selected;
         let filter_paths = paths.len();
         let mut prompts = Vec::with_capacity(self.prompts.len());
-        for plan in self.prompts {
+        for (plan, has_mask) in self.prompts.into_iter().zip(self.masks) {
             let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
             prompts.push(match plan {
-                Plan::Chat(plan) => Prompt::Chat(plan.conversations(filter_paths, false, wanted)?.into()),
+                Plan::Chat(plan) => Prompt::Chat(plan.conversations(filter_paths, has_mask, wanted)?.into()),
+                Plan::Completion(plan) => Prompt::Completion(plan.completions(filter_paths, wanted)),
                 Plan::Text(plan) => Prompt::Text(wanted(&plan.field)),
             });
         }
@@ -88,6 +93,8 @@ impl Reading {
             bos: self.bos,
             eos: self.eos,
             longest: self.longest,
+            cut: self.cut,
+            needs_trained: self.needs_trained,
             selected: self.selected,
             keeps_records: self.keeps_records,
             keeps_texts: self.keeps_texts,
@@ -211,6 +218,7 @@ fn arrays(py: Python<'_>, arena: Arena) -> PyResult<Bound<'_, PyDict>> {
     found.set_item("keys", arena.keys)?;
     found.set_item("bad", bad)?;
     found.set_item("ids", PyArray1::from_vec(py, arena.ids))?;
+    found.set_item("trained", PyArray1::from_vec(py, arena.trained))?;
     found.set_item("id_offsets", PyArray1::from_vec(py, arena.id_offsets))?;
     found.set_item("texts", PyArray1::from_vec(py, arena.texts))?;
     found.set_item("text_offsets", PyArray1::from_vec(py, arena.text_offsets))?;

@@ -126,16 +126,11 @@ impl Masked {
         sequence_length: usize,
     ) -> Result<(Prepare, Projection), Error> {
         let filter_paths = paths.len();
-        let mut wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
+        let wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
         let mut with_images = None;
         let prepare = match self {
             Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),
-            Self::Completion(plan) => Prepare::Completion(Completions {
-                filter_paths,
-                prompt: wanted(&plan.prompt_field),
-                completion: wanted(&plan.completion_field),
-                drops_untrained: plan.on_untrained == "drop",
-            }),
+            Self::Completion(plan) => Prepare::Completion(plan.completions(filter_paths, wanted)),
             Self::ImageText(mut plan) => {
                 let any_size = plan.image_model.takes_any_size();
                 with_images =
@@ -213,6 +208,18 @@ impl ImageTextPlan {
                 (None, field) => TextPart::Text(wanted(&field.unwrap_or_default())),
             },
         })
+    }
+}
+
+impl CompletionPlan {
+    /// How records become prompts with completions. `wanted` is called with the keys of a record that are needed.
+    pub fn completions(self, filter_paths: usize, mut wanted: impl FnMut(&str) -> Field) -> Completions {
+        Completions {
+            filter_paths,
+            prompt: wanted(&self.prompt_field),
+            completion: wanted(&self.completion_field),
+            drops_untrained: self.on_untrained == "drop",
+        }
     }
 }
 

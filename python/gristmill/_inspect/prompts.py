@@ -9,7 +9,7 @@ from gristmill._prompts.batches import PADDING, ids_of
 from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
 from gristmill._prompts.sequence import BatchSequence
 from gristmill._sample.named import make_of
-from gristmill._sample.samples import Chat, Text
+from gristmill._sample.samples import Chat, Completion, Text
 from gristmill._shards.address import Address
 from gristmill._spec.arguments import LARGEST_LENGTH
 from gristmill._state import prompt_states
@@ -50,8 +50,8 @@ def dataset_of(
         sample = make_of(Chat, {"field": "prompt", "add_generation_prompt": True, **others}, "--set")
     elif others:
         raise ArgumentError(f"--set {min(others)}: PromptDataset has no such argument, or another option sets it")
-    elif not isinstance(sample, Chat | Text):
-        raise ArgumentError("--sample: a prompt is a text or a chat")
+    elif not isinstance(sample, Chat | Completion | Text):
+        raise ArgumentError("--sample: a prompt is a text, a chat or a completion")
     given = {"shards": shards} if isinstance(shards, Mixture) else shards.arguments
     return PromptDataset(**given, tokenizer=encoder, prompt=sample, **{**defaults, **own})
 

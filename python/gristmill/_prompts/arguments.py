@@ -43,7 +43,7 @@ _ROWS = {
         "shards", help="A glob, a path, a list of either, a `Manifest`, a `Mixture`, or an iterable of dicts."
     ),
     "tokenizer": OF_ROWS["tokenizer"],
-    "prompt": _own(Other(), REQUIRED, "What a prompt is made of: `gm.Chat` or `gm.Text`, or a dict of several."),
+    "prompt": _own(Other(), REQUIRED, "What a prompt is made of: `gm.Chat`, `gm.Completion` or `gm.Text`, or a dict."),
     **{name: OF_ROWS[name] for name in ("keep", "sidecars", "drop", "storage_options", "max_document_bytes")},
     "prompt_length": _own(
         Integer(1, LARGEST_LENGTH), 1024, "Most tokens of a prompt, and elements of a row.", absent=REQUIRED

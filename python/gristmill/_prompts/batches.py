@@ -7,7 +7,7 @@ import numpy as np
 
 from gristmill._prompts.cutting import cut
 from gristmill._prompts.layouts import Batch, as_objects, as_plain_column
-from gristmill._prompts.reading import Ids
+from gristmill._prompts.reading import Ids, Mask
 from gristmill._prompts.spec import EXTRA, PromptSpec
 from gristmill._util.text import shortened
 from gristmill.errors import ShardError
@@ -15,6 +15,7 @@ from gristmill.errors import ShardError
 # The item of a row of padding.
 PADDING = -1
 _NO_IDS: Ids = np.empty(0, np.uint32)
+_NO_MASK: Mask = np.empty(0, np.bool_)
 
 
 def make_item(spec: PromptSpec, index: int) -> dict[str, Any]:
@@ -31,15 +32,26 @@ def make_batch(spec: PromptSpec, items: Sequence[int]) -> Batch:
     texts = _each(rows, lambda row: spec.arena.text(row, 0), "") if spec.layout.is_text or spec.full_prompts else None
     prompts = range(spec.arena.prompts)
     ids = [[_NO_IDS if row == PADDING else ids_of(spec, row, prompt) for row in rows] for prompt in prompts]
-    batch = spec.layout.batch(ids, texts)
+    masks = [
+        [_NO_MASK if row == PADDING else _mask_of(spec, row, prompt) for row in rows] if has_mask else None
+        for prompt, has_mask in enumerate(spec.layout.masked)
+    ]
+    batch = spec.layout.batch(ids, masks, texts)
     return batch | _others(spec, items, rows, texts)
 
 
 def ids_of(spec: PromptSpec, row: int, prompt: int) -> Ids:
     """The ids of a prompt of the arena's row, cut if it is too long."""
-    ids = spec.arena.prompt_ids(row, prompt)
     has_bos, has_eos = spec.arena.ends(row)
+    ids = spec.arena.prompt_ids(row, prompt)
     return cut(ids, spec.prompt_length, spec.overlong, has_bos=has_bos, has_eos=has_eos)
+
+
+def _mask_of(spec: PromptSpec, row: int, prompt: int) -> Mask:
+    """For each of these ids whether it is trained on."""
+    has_bos, has_eos = spec.arena.ends(row)
+    mask = spec.arena.prompt_mask(row, prompt)
+    return cut(mask, spec.prompt_length, spec.overlong, has_bos=has_bos, has_eos=has_eos)
 
 
 def _others(spec: PromptSpec, items: Sequence[int], rows: Sequence[int], texts: "Sequence[str] | None") -> Batch:

@@ -19,7 +19,7 @@ from gristmill._prompts.reading import Arena
 from gristmill._prompts.resolving import resolve
 from gristmill._prompts.spec import PromptSpec
 from gristmill._sample.plans import ChatPlan
-from gristmill._sample.samples import Chat, Text
+from gristmill._sample.samples import Chat, Completion, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
@@ -57,6 +57,10 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       `c_mask`: int32 `[B, L]`.
     - `ragged`: `ids`: int32, all rows one after another, and `offsets`: int64 `[B + 1]`.
 
+    A `gm.Completion`, and a `gm.Chat` without `add_generation_prompt`, have a loss mask: `loss_mask`, with the dtype,
+    shape and padding of their ids, is 1 on the tokens that are trained on, else 0. `hf` has `labels`, too: the id where
+    it is 1, else -100. In `maxtext` the names begin with `c_`, and a single prompt of `tunix` has no mask.
+
     With several prompts, the names of `verl`, `hf` and `ragged` begin with `c_`, and all but the first are padded on
     the right. Every layout has `index`: of `verl` that of `extra_info`, else, and with `columns=False`, the number of
     the item in the dataset; -1 in rows of padding.
@@ -65,8 +69,10 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
       shards: a glob, a path, a list of either, or a `Manifest`; or rows: an iterable of dicts, such as a
         `datasets.Dataset`, which is read to its end; or a `Mixture` of sources of either.
       tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
-      prompt: what a prompt is made of: `gm.Chat`, a list of messages under a key, or `gm.Text`, a string. Or a dict of
-        several, such as `prompt`, `chosen` and `rejected`, which are never separated.
+      prompt: what a prompt is made of: `gm.Chat`, a list of messages under a key, `gm.Text`, a string, or
+        `gm.Completion`, two of either. Or a dict of several, such as `prompt`, `chosen` and `rejected`, which are never
+        separated. With several, and in a completion, one with a loss mask that trains nothing is a bad record, or left
+        out with its `on_untrained="drop"`, also where the trained tokens are cut off.
       keep: a condition on the keys of a record, as in `PackedDataset`; others are counted as `filtered`.
       sidecars: files beside the shards that say more about each record, by the name that `keep` has for them, as in
         `PackedDataset`.
@@ -123,7 +129,7 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         shards: "Pathish | Iterable[Pathish] | Manifest | Mixture | Iterable[Mapping[str, Any]]",
         *,
         tokenizer: "Encoder | Pathish",
-        prompt: "Chat | Text | Mapping[str, Chat | Text]" = _DEFAULT_PROMPT,
+        prompt: "Chat | Completion | Text | Mapping[str, Chat | Completion | Text]" = _DEFAULT_PROMPT,
         keep: str | None = None,
         sidecars: "Mapping[str, Sidecar] | None" = None,
         drop: "RowList | None" = None,

@@ -6,6 +6,9 @@
     tunix    prompts: strings; of pairs {c}_ids, {c}_mask (int32)                 left
     ragged   ids (int32), offsets (int64); of pairs {c}_ids, {c}_offsets          none
 
+A prompt with a loss mask has {c}_loss_mask, 1 on the tokens that are trained on, of the same dtype and padding as its
+ids; in `ragged` beside them. In `hf` it has {c}_labels, too: its ids, and -100 elsewhere.
+
 With several prompts the names of `verl` and `hf` begin with that of the prompt, and what follows the first one is
 padded on the right: it continues a prompt.
 """
@@ -19,7 +22,10 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._prompts import exact
-from gristmill._prompts.reading import Ids
+from gristmill._prompts.reading import Ids, Mask
+
+# Not a label.
+_IGNORED = -100
 
 LAYOUTS = ("verl", "maxtext", "tunix", "hf", "ragged")
 Batch: TypeAlias = "dict[str, npt.NDArray[Any]]"
@@ -35,6 +41,7 @@ class Layout:
       length: the elements of a row.
       padding: the side on which each prompt is padded.
       pad: the id of padding.
+      masked: for each prompt whether it has a loss mask.
     """
 
     name: str
@@ -42,6 +49,7 @@ class Layout:
     length: int
     padding: Sequence[str]
     pad: int
+    masked: Sequence[bool]
 
     @property
     def is_text(self) -> bool:
@@ -51,12 +59,18 @@ class Layout:
     @property
     def shapes(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         """The shape of a row and the dtype of each array, objects excepted; `ragged` has none that is fixed."""
-        return {key: shape for column in self.columns for key, shape in self._shapes_of(column).items()}
+        return {
+            key: shape
+            for column, has_mask in zip(self.columns, self.masked, strict=True)
+            for key, shape in (self._shapes_of(column) | self._mask_shapes(column, has_mask=has_mask)).items()
+        }
 
     @property
     def keys(self) -> list[str]:
         """The names of all arrays."""
-        return [*self.shapes, *(key for column in self.columns for key in self._unshaped_keys(column))]
+        columns = zip(self.columns, self.masked, strict=True)
+        unshaped = [key for column, has_mask in columns for key in self._unshaped_keys(column, has_mask=has_mask)]
+        return [*self.shapes, *unshaped]
 
     def _shapes_of(self, column: str) -> dict[str, tuple[tuple[int, ...], Any]]:
         wide, prefix = (self.length,), self._prefix(column)
@@ -70,19 +84,32 @@ class Layout:
             return dict.fromkeys((f"{column}_ids", f"{column}_mask"), (wide, np.int32))
         return {}
 
-    def _unshaped_keys(self, column: str) -> list[str]:
+    def _mask_shapes(self, column: str, *, has_mask: bool) -> dict[str, tuple[tuple[int, ...], Any]]:
+        if not has_mask or self.name == "ragged":
+            return {}
+        dtype = np.int64 if self.name == "verl" else np.int32
+        return dict.fromkeys(self._mask_keys(column), ((self.length,), dtype))
+
+    def _mask_keys(self, column: str) -> list[str]:
+        prefix = f"{column}_" if self.name == "maxtext" else self._prefix(column)
+        return [f"{prefix}loss_mask", *([f"{prefix}labels"] if self.name == "hf" else [])]
+
+    def _unshaped_keys(self, column: str, *, has_mask: bool) -> list[str]:
         prefix = self._prefix(column)
         if self.name == "verl":
             return [f"{prefix}raw_prompt_ids"]
         if self.name == "ragged":
-            return [f"{prefix}ids", f"{prefix}offsets"]
+            return [f"{prefix}ids", f"{prefix}offsets", *(self._mask_keys(column) if has_mask else [])]
         return ["prompts"] if self.is_text else []
 
-    def batch(self, ids: Sequence[Sequence[Ids]], texts: Sequence[str] | None) -> Batch:
+    def batch(
+        self, ids: Sequence[Sequence[Ids]], masks: Sequence[Sequence[Mask] | None], texts: Sequence[str] | None
+    ) -> Batch:
         """The arrays of some rows.
 
         Args:
           ids: for each prompt, those of each row; none of a row of padding.
+          masks: for each prompt with a loss mask, that of each row.
           texts: the texts of the rows, if `is_text`.
         """
         if texts is not None and self.is_text:
@@ -96,14 +123,14 @@ class Layout:
         }[self.name]
         return {
             key: array
-            for column, side, rows in zip(self.columns, self.padding, ids, strict=True)
-            for key, array in make(column, side, rows).items()
+            for column, side, rows, mask in zip(self.columns, self.padding, ids, masks, strict=True)
+            for key, array in (make(column, side, rows) | self._loss_mask(column, side, rows, mask)).items()
         }
 
     def item(self, batch: Batch) -> dict[str, Any]:
         """The only row of a batch, as an item."""
         return {
-            key: array if key.endswith("ids") and self.name == "ragged" else array[0]
+            key: array if self.name == "ragged" else array[0]
             for key, array in batch.items()
             if not (self.name == "ragged" and key.endswith("offsets"))
         }
@@ -148,15 +175,29 @@ class Layout:
         ids = np.concatenate([np.empty(0, np.int32), *rows], dtype=np.int32, casting="unsafe")
         return {f"{prefix}ids": ids, f"{prefix}offsets": offsets}
 
+    def _loss_mask(self, column: str, side: str, rows: Sequence[Ids], masks: Sequence[Mask] | None) -> Batch:
+        if masks is None:
+            return {}
+        keys = self._mask_keys(column)
+        if self.name == "ragged":
+            return {keys[0]: np.concatenate([np.empty(0, np.int32), *masks], dtype=np.int32)}
+        mask = self._aligned(side, masks, 0, np.int64 if self.name == "verl" else np.int32)
+        if self.name != "hf":
+            return {keys[0]: mask}
+        ids = self._aligned(side, rows, self.pad, np.int32)
+        return dict(zip(keys, (mask, np.where(mask, ids, np.int32(_IGNORED))), strict=True))
+
     def _padded(self, side: str, rows: Sequence[Ids], dtype: Any) -> "tuple[npt.NDArray[Any], npt.NDArray[Any]]":
         """The ids of each row and where they are, `[rows, length]`."""
-        ids = np.full((len(rows), self.length), self.pad, dtype)
-        mask = np.zeros((len(rows), self.length), dtype)
+        ids = self._aligned(side, rows, self.pad, dtype)
+        return ids, self._aligned(side, [np.ones(len(row), np.bool_) for row in rows], 0, dtype)
+
+    def _aligned(self, side: str, rows: Sequence[Ids] | Sequence[Mask], pad: int, dtype: Any) -> "npt.NDArray[Any]":
+        """Values of the tokens of each row, `[rows, length]`."""
+        array = np.full((len(rows), self.length), pad, dtype)
         for index, row in enumerate(rows):
-            place = slice(self.length - len(row), None) if side == "left" else slice(0, len(row))
-            ids[index, place] = row
-            mask[index, place] = 1
-        return ids, mask
+            array[index, slice(self.length - len(row), None) if side == "left" else slice(0, len(row))] = row
+        return array
 
 
 def padding_of(layout: str, given: str | None, columns: int) -> list[str]:

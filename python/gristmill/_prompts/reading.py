@@ -13,17 +13,19 @@ import numpy.typing as npt
 
 import gristmill._core as _core
 from gristmill._prompts import exact
-from gristmill._sample.plans import ChatPlan
+from gristmill._sample.plans import ChatPlan, CompletionPlan
 from gristmill._sample.samples import Text
 from gristmill._shards.selection import Selection
 from gristmill._shards.stores import StorageOptions
 
+Plan: TypeAlias = ChatPlan | CompletionPlan | Text
 Ids: TypeAlias = "npt.NDArray[np.uint32]"
+Mask: TypeAlias = "npt.NDArray[np.bool_]"
 Offsets: TypeAlias = "npt.NDArray[np.int64]"
 
 _ARRAYS = (
-    "ids", "id_offsets", "texts", "text_offsets", "records", "record_offsets", "shards", "numbers", "indices",
-    "overlong_shards", "overlong_numbers", "overlong_tokens",
+    "ids", "trained", "id_offsets", "texts", "text_offsets", "records", "record_offsets", "shards", "numbers",
+    "indices", "overlong_shards", "overlong_numbers", "overlong_tokens",
 )  # fmt: skip
 
 
@@ -37,10 +39,13 @@ class Reading:
       paths: the shards' paths.
       sizes: their sizes in bytes.
       selection: the filter.
-      prompts: a conversation or a text for each prompt of a record.
+      prompts: a conversation, a completion or a text for each prompt of a record.
       bos: put before the ids of each prompt.
       eos: put after them.
       longest: records of which a prompt has more tokens are left out.
+      cut: how many tokens at the start and at the end are kept of longer ones; None: they are not cut.
+      masks: for each prompt whether it has a loss mask.
+      needs_trained: whether a record is bad, or left out, if a prompt with a mask has no trained token.
       selected: the indices of the records that are read, in order.
       keeps_records: whether the records themselves are kept.
       keeps_texts: whether the rendered texts are kept.
@@ -55,10 +60,13 @@ class Reading:
     sizes: Sequence[int]
     selection: Selection
     max_document_bytes: int
-    prompts: Sequence[ChatPlan | Text]
+    prompts: Sequence[Plan]
     bos: int | None
     eos: int | None
     longest: int | None
+    cut: tuple[int, int] | None
+    masks: Sequence[bool]
+    needs_trained: bool
     selected: Sequence[int] | None
     keeps_records: bool
     keeps_texts: bool
@@ -98,6 +106,7 @@ class Arena:
       bad: those that cannot be used.
       keys: the keys that any record has, in the order in which they occur.
       ids: the ids of all prompts, one after another.
+      trained: for each id whether it is trained on; empty if no prompt has a loss mask.
       id_offsets: where each begins.
       shards: the index of each record's shard.
       numbers: the number of each record in its shard.
@@ -109,6 +118,7 @@ class Arena:
     """
 
     ids: Ids
+    trained: Mask
     id_offsets: Offsets
     texts: "npt.NDArray[np.uint8]"
     text_offsets: Offsets
@@ -170,8 +180,20 @@ class Arena:
 
     def prompt_ids(self, row: int, prompt: int) -> Ids:
         """The ids of a record's prompt."""
+        return self.ids[self._span(row, prompt)]
+
+    def prompt_mask(self, row: int, prompt: int) -> Mask:
+        """For each of these ids whether it is trained on, if any prompt has a loss mask."""
+        return self.trained[self._span(row, prompt)]
+
+    def _span(self, row: int, prompt: int) -> slice:
         start, stop = self.id_offsets[row * self.prompts + prompt : row * self.prompts + prompt + 2]
-        return self.ids[start:stop]
+        return slice(start, stop)
+
+    def trained_counts(self) -> "npt.NDArray[np.int64]":
+        """How many tokens of each prompt are trained on, int64 `[records, prompts]`."""
+        before = np.concatenate([[0], np.cumsum(self.trained, dtype=np.int64)])
+        return np.diff(before[self.id_offsets]).reshape(len(self), self.prompts)
 
     def ends(self, row: int) -> tuple[bool, bool]:
         """Whether the prompts of a record begin with BOS, and whether they end with EOS."""
@@ -260,6 +282,11 @@ class JoinedArena(Arena):
         """See `Arena`."""
         arena, own = self._find(row)
         return arena.prompt_ids(own, prompt)
+
+    def prompt_mask(self, row: int, prompt: int) -> Mask:
+        """See `Arena`."""
+        arena, own = self._find(row)
+        return arena.prompt_mask(own, prompt)
 
     def ends(self, row: int) -> tuple[bool, bool]:
         """See `Arena`."""

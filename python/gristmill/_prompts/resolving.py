@@ -16,13 +16,14 @@ from gristmill._chat.template import special_tokens_of
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._mixture.mixture import Mixture
 from gristmill._prompts.arguments import ARGUMENTS
+from gristmill._prompts.cutting import kept
 from gristmill._prompts.layouts import Layout, padding_of
-from gristmill._prompts.reading import Arena, JoinedArena, Reading
+from gristmill._prompts.reading import Arena, JoinedArena, Plan, Reading
 from gristmill._prompts.rows import ROWS, as_rows, written
 from gristmill._prompts.spec import EXTRA, PromptSource, PromptSpec
 from gristmill._sample import plans
-from gristmill._sample.plans import ChatPlan
-from gristmill._sample.samples import Chat, Text, check_ends
+from gristmill._sample.plans import ChatPlan, CompletionPlan
+from gristmill._sample.samples import Chat, Completion, Text, check_ends
 from gristmill._shards.counting import count_records
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.rows import DroppedRows
@@ -32,6 +33,7 @@ from gristmill._spec import fingerprints, quarantine
 from gristmill._spec.arguments import ARGUMENTS as PACKED_ARGUMENTS
 from gristmill._spec.arguments import REQUIRED
 from gristmill._spec.checking import check
+from gristmill._spec.source import begins_with_a_list
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, special_token_id
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
@@ -50,6 +52,9 @@ _NO_PROMPTS: dict[str, Any] = {
     "bos": None,
     "eos": None,
     "longest": None,
+    "cut": None,
+    "masks": (),
+    "needs_trained": False,
     "selected": None,
     "keeps_records": True,
     "keeps_texts": False,
@@ -72,6 +77,12 @@ def resolve(given: Mapping[str, Any]) -> PromptSpec:
         return _resolve_one(listed[""])
     found = _resolve_sources(given["shards"], given, listed)
     first, *_ = found.values()
+    for name, spec in found.items():
+        if spec.layout.masked != first.layout.masked:
+            raise ArgumentError(
+                f"source {name!r}: expected prompts that all have a loss mask, or none, in all sources: gm.Completion "
+                "has one, gm.Text none, and gm.Chat has one unless add_generation_prompt=True"
+            )
     arena = JoinedArena([spec.arena for spec in found.values()], [len(spec.shard_names) for spec in found.values()])
     columns = tuple(dict.fromkeys(column for spec in found.values() for column in spec.columns))
     _check_columns(given, columns, arena)
@@ -129,7 +140,7 @@ def _are_chats(prompt: Any) -> bool:
 
 
 def _prompt_names(prompt: Any) -> list[str]:
-    return [prompt.field] if isinstance(prompt, (Chat, Text)) else list(prompt)
+    return list(_samples_of(prompt))
 
 
 def _check_mixture(mixture: Mixture, given: Mapping[str, Any]) -> None:
@@ -170,9 +181,9 @@ def _resolve_one(given: Mapping[str, Any], *, is_source: bool = False) -> Prompt
     values = check(ARGUMENTS, given)
     encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
-    made = _plans(values["prompt"], encoder)
-    if any(isinstance(plan, ChatPlan) for plan in made.values()):
-        check_ends(values)
+    samples = _samples_of(values["prompt"])
+    made = _plans(samples, encoder)
+    _check_chats(made, values)
     ends = {name: special_token_id(encoder, name, values[name]) for name in ("bos", "eos")}
     layout = Layout(
         name=values["layout"],
@@ -180,6 +191,7 @@ def _resolve_one(given: Mapping[str, Any], *, is_source: bool = False) -> Prompt
         length=values["prompt_length"],
         padding=padding_of(values["layout"], values["padding"], len(made)),
         pad=_pad_id(encoder, values["pad"], values["layout"]),
+        masked=[_has_mask(sample) and (values["layout"] != "tunix" or len(made) > 1) for sample in samples.values()],
     )
     _check_together(values, layout, ends)
     rows = as_rows(values["shards"])
@@ -188,6 +200,7 @@ def _resolve_one(given: Mapping[str, Any], *, is_source: bool = False) -> Prompt
         storage = dict(values["storage_options"] or ())
         manifest = with_sidecars(Manifest.find(patterns, storage), values["sidecars"])
         quarantine.check_is_no_shard(values["quarantine_file"], patterns)
+        made = _as_the_first_record(made, samples, encoder, manifest, values)
         return _read(values, layout, encoder, made, ends, manifest, manifest.fingerprint, is_source=is_source)
     _check_rows(values)
     if values["select"] is None:
@@ -195,6 +208,7 @@ def _resolve_one(given: Mapping[str, Any], *, is_source: bool = False) -> Prompt
     with written(rows) as file:
         manifest = Manifest((file.path,), (Path(file.path).stat().st_size,))
         try:
+            made = _as_the_first_record(made, samples, encoder, manifest, values)
             spec = _read(values, layout, encoder, made, ends, manifest, file.digest, is_rows=True, is_source=is_source)
             spec.arena.pickled = file.pickled
             return spec
@@ -253,7 +267,7 @@ def _read(
     values: Mapping[str, Any],
     layout: Layout,
     encoder: Encoder,
-    made: Mapping[str, ChatPlan | Text],
+    made: Mapping[str, Plan],
     ends: Mapping[str, int | None],
     manifest: Manifest,
     name: str,
@@ -268,6 +282,14 @@ def _read(
         "prompts": list(made.values()),
         **ends,
         "longest": values["prompt_length"] if values["overlong"] in ("drop", "error") else None,
+        "cut": kept(
+            values["prompt_length"],
+            values["overlong"],
+            has_bos=ends["bos"] is not None,
+            has_eos=ends["eos"] is not None,
+        ),
+        "masks": layout.masked,
+        "needs_trained": _needs_trained(made),
         "keeps_records": keeps_records,
         "keeps_texts": values["full_prompts"] or layout.is_text,
         "raises": values["on_error"] == "raise",
@@ -281,6 +303,7 @@ def _read(
     fingerprint = _fingerprint({**values, **ends, "drop": drop}, encoder, made, name, wanted)
     _write_quarantined(values["quarantine_file"], fingerprint, arena, names)
     _check_left(values, arena, names)
+    _warn_of_missing_ends(made, ends, arena)
     rows = _in_order(arena, wanted)
     return PromptSpec(
         sources=[
@@ -305,33 +328,90 @@ def _read(
     )  # fmt: skip
 
 
-def _plans(prompt: Any, encoder: Encoder) -> dict[str, ChatPlan | Text]:
-    """The plan of each prompt, by its name: that of its field if there is one prompt."""
-    expected = "gm.Chat, gm.Text, or a dict of several"
-    if isinstance(prompt, (Chat, Text)):
-        prompt = {prompt.field: prompt}
+def _samples_of(prompt: Any) -> dict[str, Chat | Completion | Text]:
+    """The sample of each prompt, by its name: that of its field if there is one prompt."""
+    kinds = (Chat, Completion, Text)
+    if isinstance(prompt, kinds):
+        prompt = {prompt.prompt_field if isinstance(prompt, Completion) else prompt.field: prompt}
     if not isinstance(prompt, Mapping):
-        raise checks.wrong_type("prompt", prompt, expected)
+        raise checks.wrong_type("prompt", prompt, "gm.Chat, gm.Completion, gm.Text, or a dict of several")
     if not prompt:
         raise ArgumentError("prompt={}: expected at least one prompt")
-    made: dict[str, ChatPlan | Text] = {}
     for name, sample in prompt.items():
-        if not isinstance(sample, (Chat, Text)):
-            raise checks.wrong_type(f"prompt[{name!r}]", sample, "gm.Chat or gm.Text")
+        if not isinstance(sample, kinds):
+            raise checks.wrong_type(f"prompt[{name!r}]", sample, "gm.Chat, gm.Completion or gm.Text")
+        checks.text("prompt", name)
+    return dict(prompt)
+
+
+def _has_mask(sample: Chat | Completion | Text) -> bool:
+    """Whether a prompt has a loss mask: whether it has what a model is to learn, and no one is asked to answer."""
+    return isinstance(sample, Completion) or (isinstance(sample, Chat) and not sample.add_generation_prompt)
+
+
+def _plans(samples: Mapping[str, Chat | Completion | Text], encoder: Encoder) -> dict[str, Plan]:
+    """The plan of each prompt, by its name; of completions as if all were strings."""
+    made: dict[str, Plan] = {}
+    for name, sample in samples.items():
         if isinstance(sample, Text) and sample.fim is not None:
             raise ArgumentError(f"prompt[{name!r}]: prompts are not cut: leave fim= of gm.Text out")
-        if isinstance(sample, Chat):
-            if sample.final_stop is not None:
-                raise ArgumentError(f"prompt[{name!r}]: prompts are not trained on: leave final_stop= of gm.Chat out")
-            if sample.samples != "conversation":
-                raise ArgumentError(
-                    f"prompt[{name!r}]: samples={sample.samples!r}: a record is one prompt; leave it out of gm.Chat"
-                )
+        if isinstance(sample, Chat) and sample.samples != "conversation":
+            raise ArgumentError(
+                f"prompt[{name!r}]: samples={sample.samples!r}: a record is one prompt; leave it out of gm.Chat"
+            )
+        if isinstance(sample, Chat) and sample.add_generation_prompt:
             sample = replace(sample, on_lost_reasoning=Chat.on_lost_reasoning)  # on_lost_reasoning has no effect here
-        made[checks.text("prompt", name)] = plans.make(sample, encoder) if isinstance(sample, Chat) else sample
-    if len(made) == 1 and isinstance(sample, Chat) and not sample.add_generation_prompt:
-        _LOGGER.warning("prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer")
+        made[name] = sample if isinstance(sample, Text) else plans.make(sample, encoder)
     return made
+
+
+def _as_the_first_record(
+    made: Mapping[str, Plan],
+    samples: Mapping[str, Chat | Completion | Text],
+    encoder: Encoder,
+    manifest: Manifest,
+    values: Mapping[str, Any],
+) -> dict[str, Plan]:
+    """The plans, of which completions are conversations if the first record has lists."""
+    made = dict(made)
+    for name, sample in samples.items():
+        if isinstance(sample, Completion) and begins_with_a_list(
+            sample.prompt_field, values["max_document_bytes"], manifest
+        ):
+            made[name] = plans.make(sample, encoder, has_messages=True)
+    _check_chats(made, values)
+    return made
+
+
+def _check_chats(made: Mapping[str, Plan], values: Mapping[str, Any]) -> None:
+    if any(isinstance(plan, ChatPlan) for plan in made.values()):
+        check_ends(values)
+
+
+def _needs_trained(made: Mapping[str, Plan]) -> bool:
+    """Whether a prompt with a mask must train something. A single conversation may lack an answer."""
+    first = next(iter(made.values()))
+    is_prompt = len(made) == 1 and isinstance(first, ChatPlan) and first.completion_field is None
+    return not is_prompt or (isinstance(first, ChatPlan) and first.on_untrained == "drop")
+
+
+def _warn_of_missing_ends(made: Mapping[str, Plan], ends: Mapping[str, int | None], arena: Arena) -> None:
+    """Warns of a conversation with neither an answer nor a generation prompt, and of completions without a stop."""
+    first = next(iter(made.values()))
+    if len(made) == 1 and isinstance(first, ChatPlan) and not first.add_generation_prompt:
+        untrained = int((arena.trained_counts() == 0).sum()) if len(arena.trained) else len(arena)
+        if untrained:
+            _LOGGER.warning(
+                "prompt=gm.Chat(...) without add_generation_prompt=True: no model is asked to answer, and %d of %d "
+                "records have no token to train on",
+                untrained,
+                len(arena),
+            )
+    if ends["eos"] is None and any(isinstance(plan, CompletionPlan) for plan in made.values()):
+        _LOGGER.warning(
+            "prompt=gm.Completion(...) of strings without eos=: no token at which the model stops is trained; "
+            "set eos=True"
+        )
 
 
 def _pad_id(encoder: Encoder, given: Any, layout: str) -> int:
@@ -469,13 +549,13 @@ def _counts(arena: Arena) -> dict[str, int]:
 
 
 def _columns(
-    values: Mapping[str, Any], layout: Layout, made: Mapping[str, ChatPlan | Text], arena: Arena, *, is_source: bool
+    values: Mapping[str, Any], layout: Layout, made: Mapping[str, Plan], arena: Arena, *, is_source: bool
 ) -> tuple[str, ...]:
     """The names of the columns that are delivered: without those that hold a prompt."""
     wanted = values["columns"]
     if wanted is False:
         return ()
-    fields = {plan.field for plan in made.values()}
+    fields = {field for plan in made.values() for field in ({plan.field} if isinstance(plan, Text) else plan.fields)}
     names = tuple(key for key in arena.keys if key not in fields) if wanted is True else wanted
     unknown = [] if wanted is True or is_source else [name for name in names if name not in arena.keys]
     if unknown and len(arena):
@@ -493,14 +573,14 @@ def _columns(
 def _fingerprint(
     values: Mapping[str, Any],
     encoder: Encoder,
-    made: Mapping[str, ChatPlan | Text],
+    made: Mapping[str, Plan],
     records: str,
     wanted: "Iterable[int] | None",
 ) -> str:
     """The arguments that define the stream, readable."""
     values = dict(values)
     prompts = [
-        f"{name}: {plans.without_policy(plan.fingerprint) if isinstance(plan, ChatPlan) else f'Text({plan.field!r})'}"
+        f"{name}: {f'Text({plan.field!r})' if isinstance(plan, Text) else plans.without_policy(plan.fingerprint)}"
         for name, plan in made.items()
     ]
     instead = {"shards": records, "tokenizer": encoder.fingerprint, "prompt": ", ".join(prompts)}

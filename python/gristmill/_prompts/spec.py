@@ -11,9 +11,7 @@ import numpy.typing as npt
 from gristmill._mixture.mixing import Mixing
 from gristmill._mixture.stages import mean_shares, stage_at
 from gristmill._prompts.layouts import Layout
-from gristmill._prompts.reading import Arena
-from gristmill._sample.plans import ChatPlan
-from gristmill._sample.samples import Text
+from gristmill._prompts.reading import Arena, Plan
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer.encoder import Encoder
 
@@ -38,7 +36,7 @@ class PromptSource:
     first: int = 0
     size: int
     epochs: int | None
-    plans: Mapping[str, ChatPlan | Text]
+    plans: Mapping[str, Plan]
     counts: Mapping[str, int]
 
     def left(self, delivered: int) -> int | None:
@@ -86,7 +84,7 @@ class PromptSpec:
     mixing: Mixing | None = None
 
     @property
-    def plans(self) -> Mapping[str, ChatPlan | Text]:
+    def plans(self) -> Mapping[str, Plan]:
         """The plan of each prompt, by its name; those of the first source."""
         return self.sources[0].plans
 

@@ -119,6 +119,11 @@ class ChatPlan:
         """The core's template."""
         return core_of_template(self.chat_template)
 
+    @property
+    def fields(self) -> set[str]:
+        """The keys of its messages."""
+        return {self.field} | ({self.completion_field} if self.completion_field else set())
+
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class CompletionPlan:
@@ -130,6 +135,16 @@ class CompletionPlan:
     completion_field: str
     on_untrained: str
     fingerprint: str
+
+    @property
+    def field(self) -> str:
+        """The key of the prompt."""
+        return self.prompt_field
+
+    @property
+    def fields(self) -> set[str]:
+        """The keys of both strings."""
+        return {self.prompt_field, self.completion_field}
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -307,7 +322,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder, *, has_messages: bo
     """
     if isinstance(sample, Text):
         return None if sample.fim is None else _text_plan(sample.fim, encoder)
-    if isinstance(sample, Completion) and has_messages:
+    if isinstance(sample, Completion) and (has_messages or sample.options):
         chat, own = make(sample.chat(), encoder), json.dumps(sample.completion_field, ensure_ascii=False)
         fingerprint = chat.fingerprint.replace("Chat(", f"Completion(completion={own}, ", 1)
         return dataclasses.replace(chat, completion_field=sample.completion_field, fingerprint=fingerprint)

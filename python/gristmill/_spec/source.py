@@ -66,16 +66,16 @@ def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None,
     if isinstance(sample, ImageText):
         return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
     if isinstance(sample, Completion):
-        has_messages = bool(sample.options) or _begins_with_a_list(sample.prompt_field, values, manifest)
+        has_messages = begins_with_a_list(sample.prompt_field, values["max_document_bytes"], manifest)
         return plans.make(sample, encoder, has_messages=has_messages)
     return None if sample is None else plans.make(sample, encoder)
 
 
-def _begins_with_a_list(field: str, values: Mapping[str, Any], manifest: Manifest) -> bool:
+def begins_with_a_list(field: str, max_document_bytes: int, manifest: Manifest) -> bool:
     """Whether the first record that can be read has a list under a key."""
     for path, size in manifest:
         try:
-            records = Records(utf8_path(path), size, values["max_document_bytes"], storage=manifest.storage_options)
+            records = Records(utf8_path(path), size, max_document_bytes, storage=manifest.storage_options)
             members = records.next()
         except GristmillError:
             continue  # A run finds it, and says so.

@@ -551,6 +551,39 @@ class TestBesideMaxText:
                 np.testing.assert_array_equal(np.asarray(batch[name][row])[mask], array[mask], name)
                 assert batch[name][row].shape == array.shape
 
+    def test_conversations_of_the_guide_are_its_pairs(self, theirs, tokenizer, tmp_path):
+        from maxtext.input_pipeline.dpo_utils import DPODataFormatting
+
+        page = (ROOT / "docs" / "prompts.md").read_text()
+        (code,) = re.findall(r"^(def for_maxtext\(.*\n(?:(?: .*)?\n)*)", page, re.MULTILINE)
+        guide = {"np": np}
+        exec(code, guide)
+        model = write_chatml(tmp_path / "model")
+        rows = [
+            {
+                "chosen": [
+                    {"role": "user", "content": f"{n}?" * n},
+                    {"role": "assistant", "content": "yes " * n + "."},
+                ],
+                "rejected": [{"role": "user", "content": f"{n}?" * n}, {"role": "assistant", "content": "no"}],
+            }
+            for n in range(1, 8)
+        ]
+        prompt = {name: gm.Chat(name, train_on="last") for name in ("chosen", "rejected")}
+        pairs = gm.PromptDataset(rows, tokenizer=model, prompt=prompt, layout="ragged", batch_size=len(rows))
+        batch = next(iter(pairs))
+        lengths, pad = (24, 16), -1
+        found = guide["for_maxtext"](batch, *lengths, pad)
+        template = gm.ChatTemplate.from_pretrained(model)
+        formatting = DPODataFormatting(pad, sum(lengths), ("chosen", "rejected"), lengths[0])
+        ids = [{name: template.encode(messages, train_on=None)[0] for name, messages in row.items()} for row in rows]
+        assert len(ids[0]["chosen"]) < sum(lengths) < len(ids[-1]["chosen"])
+        for row, record in enumerate(ids):
+            expected = formatting.map(record)
+            assert found.keys() == expected.keys()
+            for name, array in expected.items():
+                np.testing.assert_array_equal(found[name][row], array, name)
+
     def test_its_checkpoints_hold_one_file_and_restore(self, initialize, tmp_path):
         from maxtext.common import grain_utility
         from orbax.checkpoint import v1 as ocp

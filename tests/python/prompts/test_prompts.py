@@ -476,7 +476,7 @@ def test_memory_is_bounded_by_an_error_that_says_the_size(shard, folder):
         ({"layout": "trl"}, "layout='trl': expected one of"),
         ({"padding": "middle"}, "padding='middle': expected one of"),
         ({"layout": "ragged", "padding": "left"}, "padding='left': layout 'ragged' has no padding"),
-        ({"prompt": "prompt"}, "prompt='prompt': expected gm.Chat, gm.Text, or a dict"),
+        ({"prompt": "prompt"}, "prompt='prompt': expected gm.Chat, gm.Completion, gm.Text, or a dict"),
         ({"prompt": {}}, "expected at least one prompt"),
         ({"prompt": {"a": gm.Completion()}}, "expected gm.Chat or gm.Text"),
         ({"columns": "data_source"}, "expected True, False or a list of names"),
