@@ -4,9 +4,10 @@
 //! crate `gristmill_encoder` (text to ids), `lane` (the order of documents), `pack` (ids to rows of a `batch`) and
 //! `pipeline` (the threads that do all that, and the consumer's side). Each depends only on those before it, and from
 //! `lane` on also on `spec`, which says what the stream is, and on `quarantine`. `prompts` reads into memory what needs
-//! no lanes. Everything here compiles and is tested
+//! no lanes, and `audit` counts what is in conversations as it does. Everything here compiles and is tested
 //! without Python; only `python` uses PyO3.
 
+pub mod audit;
 pub mod batch;
 pub mod codec;
 pub mod error;

@@ -13,6 +13,7 @@ from gristmill._prompts.reading import Reading
 from gristmill._sample.plans import ChatPlan, ImageTextPlan
 
 __all__ = [
+    "AUDIT_COUNTS",
     "CURSOR_LARGEST",
     "IMAGE_MODELS",
     "LAYOUTS",
@@ -39,6 +40,7 @@ __all__ = [
     "Stores",
     "Taken",
     "__version__",
+    "audit_conversations",
     "build_info",
     "count_records",
     "deal",
@@ -70,6 +72,7 @@ IMAGE_MODELS: list[str]
 RESAMPLES: list[str]
 MAX_PIXELS: int
 MOST_LISTED: int
+AUDIT_COUNTS: list[str]
 ON_ERRORS: list[str]
 ON_EXHAUSTED: list[str]
 WEIGHTS_BY: list[str]
@@ -77,6 +80,7 @@ PACKINGS: list[str]
 TRUNCATIONS: list[str]
 LAYOUTS: list[str]
 
+def audit_conversations(encoder: Encoder, reading: Reading) -> dict[str, Any]: ...
 def deal(sizes: Sequence[int], lanes: int, seed: int | None, epoch: int) -> list[list[int]]: ...
 def decode_image(data: bytes | bytearray, max_pixels: int) -> npt.NDArray[np.uint8]: ...
 def image_size(data: bytes | bytearray) -> tuple[int, int]: ...

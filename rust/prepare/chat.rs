@@ -119,14 +119,14 @@ impl Conversations {
     }
 
     /// Puts a rendered conversation in a sample.
-    fn put(&self, rendered: Trained, sample: &mut Sample) {
+    pub(crate) fn put(&self, rendered: Trained, sample: &mut Sample) {
         sample.trained = rendered.spans();
         sample.data = if self.protects_content { rendered.rendering.data_ranges() } else { Vec::new() };
         sample.text = rendered.rendering.into_text();
     }
 
     /// The samples of these messages of a record.
-    fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
+    pub(crate) fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
         let tools = self.tools.of(values, "a list of tools", '[')?;
         let kwargs = self.kwargs.of(values, "an object of variables of the template", '{')?;
         let chat = Chat {
@@ -205,7 +205,20 @@ impl Conversations {
     }
 }
 
-impl Given<'_> {
+impl<'a> Given<'a> {
+    /// The role of each message; an empty one of a message without.
+    pub(crate) fn roles(&self) -> Vec<Cow<'a, str>> {
+        let role = |message: View<'a>| match message.inside("role").map(View::content) {
+            Some(Content::Text(role)) => role,
+            _ => Cow::default(),
+        };
+        match self {
+            Self::View(list) => list.items().map(role).collect(),
+            Self::Value(Value::List(messages)) => messages.iter().map(message::role).collect(),
+            Self::Value(_) | Self::Text(_) => Vec::new(),
+        }
+    }
+
     fn data(&self) -> Data<'_> {
         match self {
             Self::View(view) => Data::View(*view),

@@ -56,6 +56,17 @@ pub(super) fn all_members(list: Value<'_>) -> Result<Vec<Members<'_>>, String> {
     members.collect()
 }
 
+/// The role of a message; an empty one where it has none.
+pub(super) fn role<'a>(message: &Value<'a>) -> Cow<'a, str> {
+    match message {
+        Value::Object(members) => match get(members, "role") {
+            Some(Value::Str(role)) => role.clone(),
+            _ => Cow::default(),
+        },
+        _ => Cow::default(),
+    }
+}
+
 /// The value of a key; of one that is there twice the last.
 pub(super) fn get<'m, 'a>(members: &'m Members<'a>, key: &str) -> Option<&'m Value<'a>> {
     members.iter().rev().find(|(name, _)| name == key).map(|(_, value)| value)

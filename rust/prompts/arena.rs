@@ -38,7 +38,6 @@ pub struct Arena {
     /// The keys that any record has, as JSON writes them, in the order in which they occur.
     pub keys: Vec<String>,
     known: HashSet<String>,
-    parts: u64,
     names: Vec<std::sync::Arc<str>>,
     raises: bool,
     max_memory: u64,
@@ -64,7 +63,6 @@ impl Arena {
             left: Vec::new(),
             keys: Vec::new(),
             known: HashSet::new(),
-            parts: 0,
             names: spec.shards.iter().map(|shard| std::sync::Arc::clone(shard.name())).collect(),
             raises: spec.raises,
             max_memory: spec.max_memory,
@@ -72,14 +70,8 @@ impl Arena {
         }
     }
 
-    /// How many parts were joined.
-    pub(super) fn parts(&self) -> u64 {
-        self.parts
-    }
-
     /// Appends the next part. An error if it has a bad record and that ends the reading.
     pub(super) fn join(&mut self, part: Part) -> Result<()> {
-        self.parts += 1;
         self.read += part.read;
         self.filtered += part.filtered;
         self.bytes += bytes_of(&part);
@@ -158,8 +150,12 @@ fn bytes_of(part: &Part) -> u64 {
     let elements =
         part.id_counts.len() + part.text_bytes.len() + part.record_bytes.len() + 2 * part.places.len();
     let left: usize = part.left.iter().map(left_bytes).sum();
-    let bytes =
-        4 * part.ids.len() + part.trained.len() + 8 * elements + 4 * part.places.len() + part.texts.len() + part.records.len();
+    let bytes = 4 * part.ids.len()
+        + part.trained.len()
+        + 8 * elements
+        + 4 * part.places.len()
+        + part.texts.len()
+        + part.records.len();
     (bytes + left) as u64
 }
 

@@ -3,10 +3,11 @@
 use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Condvar, Mutex, MutexGuard, PoisonError};
 
-use super::PromptSpec;
+use super::{Left, PromptSpec, Reason};
 use crate::error::{Error, Result, ShardError};
-use crate::format::{AfterError, Position, RawKind, ReadError, ReadOptions, RecordReader};
+use crate::format::{AfterError, Position, RawKind, RawRecord, ReadError, ReadOptions, RecordReader};
 use crate::lane::joined_shard::{Beside, JoinedShard, Read, Wanted};
+use crate::prepare::sidecars::Joined;
 use crate::store::Shard;
 
 /// Bytes of records that a worker takes at once: small enough to stay in its cache until they are encoded.
@@ -15,6 +16,54 @@ const CHUNK_BYTES: usize = 256 << 10;
 const CHUNK_RECORDS: usize = 1 << 16;
 /// Chunks of each worker that may wait for an earlier one.
 const AHEAD: u64 = 4;
+
+/// The records of a chunk, one after another.
+pub(crate) struct Records<'c> {
+    spec: &'c PromptSpec,
+    entries: std::slice::Iter<'c, Entry>,
+    bytes: &'c [u8],
+    beside: &'c [Option<(Position, usize)>],
+}
+
+/// A record of a chunk, or what is in its place.
+pub(crate) enum Found<'c> {
+    /// A record, with the index of its shard and its index among all records.
+    Record(u32, u64, RawRecord<'c>, Joined<'c>),
+    /// One that the row list leaves out, of the shard with this index.
+    Dropped(u32),
+    /// One that cannot be read.
+    Left(Left),
+}
+
+impl Chunk {
+    pub(crate) fn records<'c>(&'c self, spec: &'c PromptSpec) -> Records<'c> {
+        Records { spec, entries: self.entries.iter(), bytes: &self.bytes, beside: &self.beside }
+    }
+}
+
+impl<'c> Iterator for Records<'c> {
+    type Item = Found<'c>;
+
+    fn next(&mut self) -> Option<Found<'c>> {
+        Some(match self.entries.next()? {
+            Entry::Unreadable { shard, error, rest } => {
+                let ShardError { record, byte, reason, .. } = error.clone();
+                let reason = match rest {
+                    AfterError::Readable => Reason::Bad(reason),
+                    AfterError::Lost => Reason::Lost(reason),
+                };
+                Found::Left(Left { shard: *shard, record, byte, reason })
+            }
+            Entry::Dropped(shard) => Found::Dropped(*shard),
+            &Entry::Record { shard, index, kind, position, length } => {
+                let (record, rest) = self.bytes.split_at(length);
+                self.bytes = rest;
+                let joined = Joined::take(&self.spec.sidecars, shard, &mut self.beside, &mut self.bytes);
+                Found::Record(shard, index, RawRecord::new(kind, position, record), joined)
+            }
+        })
+    }
+}
 
 /// The shards' records, in chunks.
 pub(super) struct Input<'a> {
@@ -42,7 +91,7 @@ struct Reading {
 
 /// Raw records that follow one another, also over the border of shards.
 #[derive(Default)]
-pub(super) struct Chunk {
+pub(crate) struct Chunk {
     /// The bytes of all records one after another, each before those of its sidecars.
     pub(super) bytes: Vec<u8>,
     /// The records of sidecars.
@@ -56,7 +105,7 @@ pub(super) enum Entry {
     /// One with so many bytes, of a shard, and its index among all records.
     Record { shard: u32, index: u64, kind: RawKind, position: Position, length: usize },
     /// One that the row list leaves out.
-    Dropped,
+    Dropped(u32),
     /// One that cannot be read, or the rest of the shard.
     Unreadable { shard: u32, error: ShardError, rest: AfterError },
 }
@@ -170,7 +219,7 @@ impl Reading {
                 Ok(Read::Record { kind, position, length, .. }) => {
                     Entry::Record { shard: number, index, kind, position, length }
                 }
-                Ok(Read::Dropped | Read::End) => Entry::Dropped,
+                Ok(Read::Dropped | Read::End) => Entry::Dropped(number),
                 Err(ReadError { error, rest }) => Entry::Unreadable { shard: number, error, rest },
             });
         }

@@ -33,8 +33,10 @@ use crate::store::Shard;
 pub use arena::Arena;
 use input::Input;
 pub use input::count;
+pub(crate) use input::{Chunk, Found};
+use part::Preparer;
 pub use part::{Left, Reason};
-use part::{Part, Preparer};
+pub(crate) use part::{SampleEncoder, select};
 
 /// How often the calling thread asks whether it is interrupted.
 const LOOK_TIME: Duration = Duration::from_millis(20);
@@ -122,59 +124,84 @@ impl Prompt {
 pub fn read(
     spec: &PromptSpec,
     encoder: &Encoder,
-    mut is_interrupted: impl FnMut() -> bool,
+    is_interrupted: impl FnMut() -> bool,
 ) -> Result<Option<Arena>> {
+    let long = Arc::new(Mutex::new(()));
+    let mut arena = Arena::new(spec);
+    let new_preparer = || {
+        let mut preparer = Preparer::new(spec, encoder, &long);
+        move |chunk: Chunk, stop: &AtomicBool| preparer.prepare(chunk, stop)
+    };
+    if in_order(spec, new_preparer, |part| arena.join(part), is_interrupted)? {
+        arena.finish().map(Some)
+    } else {
+        Ok(None)
+    }
+}
+
+/// Makes a part of each chunk of the records of `spec`, on its threads, each with a worker of its own; and joins them on this
+/// thread in their order. False if it was interrupted: `is_interrupted` is asked now and then on this thread. No thread is
+/// left when it returns.
+pub(crate) fn in_order<P: Send, W: FnMut(Chunk, &AtomicBool) -> Result<P>>(
+    spec: &PromptSpec,
+    new_worker: impl Fn() -> W + Sync,
+    mut join: impl FnMut(P) -> Result<()>,
+    mut is_interrupted: impl FnMut() -> bool,
+) -> Result<bool> {
     let stop = Arc::new(AtomicBool::new(false));
     let input = Input::new(spec, &stop);
-    let long = Arc::new(Mutex::new(()));
     thread::scope(|scope| {
         let mut workers = Workers { input: &input, threads: Vec::with_capacity(spec.threads) };
         let (sender, receiver) = channel();
         for number in 0..spec.threads {
-            let (sender, input, long) = (sender.clone(), &input, &long);
+            let (sender, input, new_worker) = (sender.clone(), &input, &new_worker);
             let thread = thread::Builder::new()
                 .name(format!("gristmill-prompts-{number}"))
-                .spawn_scoped(scope, move || work(input, || Preparer::new(spec, encoder, long), &sender))
+                .spawn_scoped(scope, move || work(input, new_worker, &sender))
                 .map_err(|error| Error::no_threads(spec.threads, error))?;
             workers.threads.push(thread);
         }
         drop(sender);
-        let mut arena = Arena::new(spec);
-        let mut waiting = BTreeMap::new();
+        let (mut joined, mut waiting) = (0, BTreeMap::new());
         loop {
             if is_interrupted() {
-                return Ok(None);
+                return Ok(false);
             }
             match receiver.recv_timeout(LOOK_TIME) {
                 Ok((number, part)) => {
                     waiting.insert(number, part);
-                    while let Some(part) = waiting.remove(&arena.parts()) {
-                        arena.join(part?)?;
-                        input.joined(arena.parts());
+                    while let Some(part) = waiting.remove(&joined) {
+                        join(part?)?;
+                        joined += 1;
+                        input.joined(joined);
                     }
                 }
                 Err(RecvTimeoutError::Timeout) => {}
                 Err(RecvTimeoutError::Disconnected) => break,
             }
         }
-        if arena.parts() != input.chunks() {
-            return Err(Error::Bug(format!("{} of {} chunks were prepared", arena.parts(), input.chunks())));
+        if joined != input.chunks() {
+            return Err(Error::Bug(format!("{joined} of {} chunks were prepared", input.chunks())));
         }
-        arena.finish().map(Some)
+        Ok(true)
     })
 }
 
 /// The result of a chunk, by its number.
-type Done = (u64, Result<Part>);
+type Done<P> = (u64, Result<P>);
 
 /// Takes chunks until there are no more. An error ends all workers; the calling thread finds it in its turn.
-fn work<'a>(input: &Input<'_>, new_preparer: impl Fn() -> Preparer<'a>, sender: &Sender<Done>) {
-    let mut preparer = None;
+fn work<P, W: FnMut(Chunk, &AtomicBool) -> Result<P>>(
+    input: &Input<'_>,
+    new_worker: impl Fn() -> W,
+    sender: &Sender<Done<P>>,
+) {
+    let mut worker = None;
     let mut number = u64::MAX;
     let worked = caught(|| {
         while let Some(chunk) = input.take(&mut number)? {
-            let preparer = preparer.get_or_insert_with(&new_preparer);
-            let part = preparer.prepare(chunk, input.stop_flag());
+            let worker = worker.get_or_insert_with(&new_worker);
+            let part = worker(chunk, input.stop_flag());
             let ends = part.is_err();
             if sender.send((number, part)).is_err() || ends {
                 break;
@@ -203,7 +230,7 @@ impl Drop for Workers<'_, '_> {
     }
 }
 
-fn is_stopped(stop: &AtomicBool) -> Result<()> {
+pub(crate) fn is_stopped(stop: &AtomicBool) -> Result<()> {
     if stop.load(Ordering::Relaxed) { Err(Error::Closed) } else { Ok(()) }
 }
 

@@ -4,13 +4,13 @@ use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex, PoisonError};
 
-use super::input::{Chunk, Entry};
+use super::input::{Chunk, Found};
 use super::{Prompt, PromptSpec, is_stopped};
 use crate::encode::{EncodeWorker, Encoder, Engine};
-use crate::error::{Result, ShardError, caught};
-use crate::format::{self, AfterError, RawRecord, Values};
-use crate::prepare::{Sample, trained_tokens};
+use crate::error::{Error, Result, ShardError, caught};
+use crate::format::{self, Position, RawRecord, Values};
 use crate::prepare::sidecars::{Joined, JoinedScratch};
+use crate::prepare::{Sample, trained_tokens};
 
 /// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
 const LONG: usize = 1 << 20;
@@ -71,13 +71,74 @@ pub enum Reason {
 /// Prepares and encodes for one thread.
 pub(super) struct Preparer<'a> {
     spec: &'a PromptSpec,
-    encoder: &'a Encoder,
-    worker: EncodeWorker,
-    long: Arc<Mutex<()>>,
+    encoder: SampleEncoder<'a>,
     scratch: JoinedScratch,
     sample: Sample,
     /// The keys that this thread has seen.
     keys: HashSet<String>,
+}
+
+impl Left {
+    /// A record that can be read, and not used.
+    pub(crate) fn at(shard: u32, position: Position, reason: Reason) -> Self {
+        Self { shard, record: Some(position.record), byte: position.shown_byte(), reason }
+    }
+}
+
+/// Encodes for one thread.
+pub(crate) struct SampleEncoder<'a> {
+    encoder: &'a Encoder,
+    worker: EncodeWorker,
+    /// Held while the reference encodes a long text; shared by all threads.
+    long: Arc<Mutex<()>>,
+}
+
+impl<'a> SampleEncoder<'a> {
+    pub(crate) fn new(encoder: &'a Encoder, long: &Arc<Mutex<()>>) -> Self {
+        Self { encoder, worker: encoder.worker(), long: Arc::clone(long) }
+    }
+
+    /// Appends the ids of a sample.
+    pub(crate) fn encode(&mut self, sample: &Sample, guarded: &[String], ids: &mut Vec<u32>) -> Result<()> {
+        let Sample { text, data, .. } = sample;
+        let takes_turn = self.encoder.engine() == Engine::Reference && text.len() > LONG;
+        let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
+        let encoded = caught(|| {
+            Ok(if data.is_empty() {
+                self.worker.encode(text, ids)
+            } else {
+                self.worker.encode_around(text, data, guarded, ids)
+            }?)
+        });
+        if matches!(encoded, Err(Error::Bug(_))) {
+            self.worker = self.encoder.worker(); // a panic may have left anything in the old one
+        }
+        encoded
+    }
+
+    /// Where in a text its tokens begin. The error is a message about the record.
+    pub(crate) fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>, String> {
+        caught(|| Ok(self.encoder.token_starts(text, ids)?))
+            .map_err(|error| format!("the mask of trained tokens cannot be derived: {error}"))
+    }
+}
+
+/// Calls `take` with the values of a record, if it is kept; returns whether it is.
+pub(crate) fn select(
+    spec: &PromptSpec,
+    shard: u32,
+    record: RawRecord<'_>,
+    joined: &Joined<'_>,
+    scratch: &mut JoinedScratch,
+    take: impl FnOnce(&Values<'_>) -> Result<(), String>,
+) -> Result<bool, ShardError> {
+    let PromptSpec { shards, read, filter_paths, sidecars, .. } = spec;
+    let name = shards[shard as usize].name();
+    if sidecars.kinds.is_empty() {
+        read.select(name, record, &mut scratch.own, take)
+    } else {
+        joined.select(&read.projection, *filter_paths, name, record, scratch, take)
+    }
 }
 
 /// All prompts of a record.
@@ -102,9 +163,7 @@ impl<'a> Preparer<'a> {
     pub(super) fn new(spec: &'a PromptSpec, encoder: &'a Encoder, long: &Arc<Mutex<()>>) -> Self {
         Self {
             spec,
-            encoder,
-            worker: encoder.worker(),
-            long: Arc::clone(long),
+            encoder: SampleEncoder::new(encoder, long),
             scratch: JoinedScratch::default(),
             sample: Sample::default(),
             keys: HashSet::new(),
@@ -113,40 +172,25 @@ impl<'a> Preparer<'a> {
 
     /// Prepares and encodes the records of a chunk. A bad record that ends the reading is the last one of the part.
     pub(super) fn prepare(&mut self, chunk: Chunk, stop: &AtomicBool) -> Result<Part> {
-        let Chunk { bytes, beside, entries } = chunk;
-        let (mut rest, mut beside) = (&*bytes, &*beside);
         let mut part = Part::default();
-        for entry in entries {
+        for found in chunk.records(self.spec) {
             is_stopped(stop)?;
             part.read += 1;
-            let left = match entry {
-                Entry::Unreadable { shard, error, rest } => {
-                    let ShardError { record, byte, reason, .. } = error;
-                    let reason = match rest {
-                        AfterError::Readable => Reason::Bad(reason),
-                        AfterError::Lost => Reason::Lost(reason),
-                    };
-                    Left { shard, record, byte, reason }
-                }
-                Entry::Dropped => {
+            let left = match found {
+                Found::Left(left) => left,
+                Found::Dropped(_) => {
                     part.filtered += 1;
                     continue;
                 }
-                Entry::Record { shard, index, kind, position, length } => {
-                    let (record, after) = rest.split_at(length);
-                    rest = after;
-                    let joined = Joined::take(&self.spec.sidecars, shard, &mut beside, &mut rest);
-                    let record = RawRecord::new(kind, position, record);
+                Found::Record(shard, index, record, joined) => {
+                    let position = record.position;
                     match self.record((shard, index), record, joined, &mut part)? {
                         Outcome::Kept => continue,
                         Outcome::Filtered => {
                             part.filtered += 1;
                             continue;
                         }
-                        Outcome::Left(reason) => {
-                            let (record, byte) = (Some(position.record), position.shown_byte());
-                            Left { shard, record, byte, reason }
-                        }
+                        Outcome::Left(reason) => Left::at(shard, position, reason),
                     }
                 }
             };
@@ -170,29 +214,26 @@ impl<'a> Preparer<'a> {
         let (ids, texts) = (part.ids.len(), part.texts.len());
         let (id_counts, text_counts) = (part.id_counts.len(), part.text_bytes.len());
         let trained = part.trained.len();
-        let PromptSpec { shards, read, filter_paths, sidecars, .. } = self.spec;
-        let name = shards[shard as usize].name();
         let mut scratch = std::mem::take(&mut self.scratch);
         let mut prompts = Ok(Prompts::default());
+        let spec = self.spec;
         let mut take = |values: &Values<'_>| {
             prompts = self.prompts(values, part)?;
             Ok(())
         };
-        let selected = if sidecars.kinds.is_empty() {
-            read.select(name, record, &mut scratch.own, take)
-        } else {
-            joined.select(&read.projection, *filter_paths, name, record, &mut scratch, &mut take)
-        };
+        let selected = select(spec, shard, record, &joined, &mut scratch, &mut take);
         self.scratch = scratch;
         let outcome = match (selected, prompts) {
             (Err(error), _) => Outcome::Left(Reason::Bad(error.reason)),
             (Ok(false), _) => Outcome::Filtered,
             (Ok(true), Err(error)) => {
-                let (record, byte) = (Some(record.position.record), record.position.shown_byte());
-                let reason = error.to_string();
-                return Err(ShardError { shard: Arc::clone(name), record, byte, reason }.into());
+                let (number, byte) = (Some(record.position.record), record.position.shown_byte());
+                let shard = Arc::clone(self.spec.shards[shard as usize].name());
+                return Err(ShardError { shard, record: number, byte, reason: error.to_string() }.into());
             }
-            (Ok(true), Ok(Prompts { longest, .. })) if self.spec.longest.is_some_and(|most| longest > most) => {
+            (Ok(true), Ok(Prompts { longest, .. }))
+                if self.spec.longest.is_some_and(|most| longest > most) =>
+            {
                 Outcome::Left(Reason::Overlong(longest))
             }
             (Ok(true), Ok(Prompts { is_left_out: true, .. })) => Outcome::Filtered,
@@ -225,7 +266,7 @@ impl<'a> Preparer<'a> {
             }
             let before = part.ids.len();
             part.ids.extend(bos);
-            if let Err(error) = self.encode(prompt.guarded_tokens(), &mut part.ids) {
+            if let Err(error) = self.encoder.encode(&self.sample, prompt.guarded_tokens(), &mut part.ids) {
                 return Ok(Err(error));
             }
             part.ids.extend(eos);
@@ -254,8 +295,7 @@ impl<'a> Preparer<'a> {
         let PromptSpec { bos, eos, .. } = self.spec;
         let text_ids = before + usize::from(bos.is_some())..part.ids.len() - usize::from(eos.is_some());
         let Sample { text, trained, .. } = &self.sample;
-        let starts = caught(|| Ok(self.encoder.token_starts(text, &part.ids[text_ids])?))
-            .map_err(|error| format!("the mask of trained tokens cannot be derived: {error}"))?;
+        let starts = self.encoder.token_starts(text, &part.ids[text_ids])?;
         part.trained.extend(bos.map(|_| false));
         part.trained.extend(trained_tokens(trained, &starts, text.len()));
         part.trained.extend(eos.map(|_| matches!(prompt, Prompt::Completion(_))));
@@ -280,20 +320,6 @@ impl<'a> Preparer<'a> {
             "expected a token to train on, found none among the {left}{tokens} tokens; set on_untrained=\"drop\" to leave \
              out such records, or add_generation_prompt=True for a prompt without an answer"
         )
-    }
-
-    /// Appends the ids of the sample.
-    fn encode(&mut self, guarded: &[String], ids: &mut Vec<u32>) -> Result<()> {
-        let Sample { text, data, .. } = &self.sample;
-        let takes_turn = self.encoder.engine() == Engine::Reference && text.len() > LONG;
-        let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
-        caught(|| {
-            Ok(if data.is_empty() {
-                self.worker.encode(text, ids)
-            } else {
-                self.worker.encode_around(text, data, guarded, ids)
-            }?)
-        })
     }
 
     fn keep(&mut self, (shard, index): (u32, u64), record: RawRecord<'_>, part: &mut Part) {

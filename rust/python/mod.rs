@@ -7,6 +7,7 @@
 #![allow(clippy::needless_pass_by_value)]
 
 mod array_owner;
+mod audit;
 mod build_info;
 mod chat_template;
 mod choices;
@@ -42,6 +43,8 @@ mod _core {
     use super::choices::{LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY, names};
     use super::{Bound, PyModule, PyModuleMethods, PyResult};
 
+    #[pymodule_export]
+    use super::audit::audit_conversations;
     #[pymodule_export]
     use super::build_info::build_info;
     #[pymodule_export]
@@ -86,6 +89,7 @@ mod _core {
         module.add("WEIGHTS_BY", names(&WEIGHTS_BY))?;
         module.add("LAYOUTS", names(&LAYOUTS))?;
         module.add("MAX_PIXELS", super::images::MAX_PIXELS)?;
+        module.add("AUDIT_COUNTS", crate::audit::Count::NAMES)?;
         module.add("IMAGE_MODELS", super::images::models())?;
         module.add("RESAMPLES", super::images::filters())?;
         module.add("MOST_LISTED", crate::quarantine::delivered::MOST_LISTED)?;

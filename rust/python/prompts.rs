@@ -61,7 +61,7 @@ struct TextPlan {
 }
 
 impl Reading {
-    fn spec(self) -> Result<PromptSpec, Error> {
+    pub(super) fn spec(self) -> Result<PromptSpec, Error> {
         let access = access(self.folder, self.storage, Access::IO_BYTES, None);
         let selected = self.selection.into_selected(&access, self.max_document_bytes);
         let mut columns = selected.columns();

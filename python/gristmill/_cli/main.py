@@ -14,6 +14,7 @@ from pathlib import Path
 
 import click
 
+from gristmill._cli.audit import audit
 from gristmill._cli.bench import bench
 from gristmill._cli.certify import certify
 from gristmill._cli.demo import demo
@@ -88,7 +89,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, inspect, view, pack, verify, certify, bench, index):
+for command in (demo, inspect, audit, view, pack, verify, certify, bench, index):
     cli.add_command(command)
 
 

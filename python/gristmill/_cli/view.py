@@ -67,9 +67,10 @@ def view(
 ) -> None:
     """Draw rows, their tokens and figures as a page.
 
-    PATH is the shards or the mixture file of a run, a saved state, a folder of packed files, or a quarantine file. With
-    --prompt the run is one of prompts, and --set also has the arguments of gm.Chat, which makes them of the key
-    "prompt" unless --sample says otherwise. The page is one file that needs neither a server nor the network.
+    PATH is the shards or the mixture file of a run, a saved state, a folder of packed files, a quarantine file, or what
+    `gristmill audit --json` has printed. With --prompt the run is one of prompts, and --set also has the arguments of
+    gm.Chat, which makes them of the key "prompt" unless --sample says otherwise. The page is one file that needs
+    neither a server nor the network.
 
     \b
     Examples:
@@ -80,12 +81,13 @@ def view(
       gristmill view prompts.parquet --prompt --tokenizer model --set prompt_length=512 --output page.html
       gristmill view packed --row 100 --output page.html
       gristmill view quarantine.jsonl --output page.html
+      gristmill view audit.json --output page.html
     """
     with importing():
         from gristmill._files import overview, units
         from gristmill._inspect import contents, mixtures
         from gristmill._inspect.locate import run_of
-        from gristmill._view import pages
+        from gristmill._view import audit, pages
 
     if prompt:
         if wrong := [name for name in ("measured_rows", "row", "drop") if is_given(name)]:
@@ -110,6 +112,8 @@ def view(
     elif is_local and overview.is_packed(place):
         encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
         made = pages.of_packed(place, encoder, start=row, **measures)
+    elif is_local and (audited := audit.read(place)) is not None:
+        made = audit.of_audit(audited, title=f"Audit {place.name}")
     elif is_local and pages.is_quarantine(place):
         made = pages.of_quarantine(place)
     elif tokenizer is None and not shards:

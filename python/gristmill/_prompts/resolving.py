@@ -239,7 +239,7 @@ def read_records(
     )
     workers = known["threads"].kind.check("threads", threads) or _core.usable_cores()
     manifest = Manifest.find(patterns_of(shards))
-    reading = Reading(**_sources(manifest, longest), **{**_NO_PROMPTS, "max_memory": memory, "threads": workers})
+    reading = Reading(**sources_of(manifest, longest), **{**_NO_PROMPTS, "max_memory": memory, "threads": workers})
     return Arena.of(core_of(_no_tokenizer()), reading), tuple(manifest.paths)
 
 
@@ -249,7 +249,7 @@ def _no_tokenizer() -> Encoder:
     return Encoder.from_bytes(b'{"version": "1.0", "model": {"type": "BPE", "vocab": {}, "merges": []}}')
 
 
-def _sources(
+def sources_of(
     manifest: Manifest, longest: int, keep: Any = None, sidecars: Any = None, drop: DroppedRows | None = None
 ) -> dict[str, Any]:
     """The fields of a `Reading` that say where records come from."""
@@ -278,7 +278,7 @@ def _read(
     drop = DroppedRows(values["drop"], manifest) if values["drop"] else None
     keeps_records = values["columns"] is not False or values["raw_prompt"]
     reading = {
-        **_sources(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], drop),
+        **sources_of(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], drop),
         "prompts": list(made.values()),
         **ends,
         "longest": values["prompt_length"] if values["overlong"] in ("drop", "error") else None,

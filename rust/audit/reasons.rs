@@ -1,0 +1,61 @@
+//! Records that cannot be used, by reasons that are alike.
+
+use std::collections::{BTreeMap, HashMap};
+
+use super::LISTED;
+use crate::prompts::{Left, Reason};
+
+/// Kinds of reasons that are told apart; the others are counted together.
+const MOST: usize = 100;
+const OTHERS: &str = "other reasons";
+/// The characters of a reason that are compared.
+const LONGEST: usize = 300;
+
+/// For each kind how many records there are, and the first of them.
+#[derive(Debug, Default)]
+pub(super) struct Reasons(HashMap<String, (u64, Vec<Left>)>);
+
+impl Reasons {
+    pub(super) fn add(&mut self, left: Left) {
+        let kind = match &left.reason {
+            Reason::Bad(reason) | Reason::Lost(reason) => kind_of(reason),
+            Reason::Overlong(_) => return,
+        };
+        self.add_all(kind, 1, vec![left]);
+    }
+
+    pub(super) fn join(&mut self, other: Self) {
+        // Sorted, so that the kinds that are told apart do not depend on the order of a hash map.
+        for (kind, (count, first)) in BTreeMap::from_iter(other.0) {
+            self.add_all(kind, count, first);
+        }
+    }
+
+    fn add_all(&mut self, kind: String, count: u64, first: Vec<Left>) {
+        let is_told_apart = self.0.contains_key(&kind) || self.0.len() < MOST;
+        let kind = if is_told_apart { kind } else { OTHERS.to_owned() };
+        let (all, listed) = self.0.entry(kind).or_default();
+        *all += count;
+        listed.extend(first.into_iter().take(LISTED - listed.len()));
+    }
+
+    /// Those of most records first.
+    pub(super) fn most_first(self) -> Vec<(String, u64, Vec<Left>)> {
+        let mut all: Vec<_> = self.0.into_iter().map(|(kind, (count, first))| (kind, count, first)).collect();
+        all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));
+        all
+    }
+}
+
+/// A reason without its numbers, which differ from record to record.
+fn kind_of(reason: &str) -> String {
+    let mut kind = String::new();
+    for character in reason.chars().take(LONGEST) {
+        if !character.is_ascii_digit() {
+            kind.push(character);
+        } else if !kind.ends_with('#') {
+            kind.push('#');
+        }
+    }
+    kind
+}
