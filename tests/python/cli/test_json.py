@@ -140,6 +140,18 @@ def test_inspect_chat(tmp_path, capsys):
     assert seen | of_turns == table("Conversations").keys()
 
 
+def test_audit(tmp_path, capsys):
+    folder = write_chatml(tmp_path / "model")
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b" * 40}]
+    conversation = json.dumps({"messages": messages})
+    (tmp_path / "a.jsonl").write_text("\n".join([conversation, "[]", conversation]))
+    (tmp_path / "b.jsonl.gz").write_bytes(b"\x1f\x8b")
+    options = ["audit", tmp_path / "*.jsonl*", "--tokenizer", folder]
+    seen = assert_listed(run_json(capsys, *options), "audit")
+    seen |= assert_listed(run_json(capsys, *options, "--sequence-length", 20), "audit")
+    assert seen == table("audit").keys()
+
+
 def test_inspect_state_of_prompts(tmp_path, capsys):
     rows = [{"prompt": "a"}] * 3
     dataset = gm.PromptDataset(rows, tokenizer=write_chatml(tmp_path / "model"), prompt=gm.Text("prompt"), batch_size=1)
