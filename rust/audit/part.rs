@@ -14,9 +14,10 @@ use super::reasons::Reasons;
 use crate::encode::Encoder;
 use crate::error::Result;
 use crate::prepare::chat::Conversations;
+use crate::prepare::encoding::SampleEncoder;
 use crate::prepare::sidecars::JoinedScratch;
 use crate::prepare::{Sample, trained_tokens, trains_words};
-use crate::prompts::{Chunk, Found, Left, PromptSpec, Reason, SampleEncoder, is_stopped, select};
+use crate::prompts::{Chunk, Found, Left, PromptSpec, Reason, is_stopped, select};
 
 /// The facts about records that follow one another.
 #[derive(Debug, Default)]
@@ -33,7 +34,7 @@ pub(super) struct Part {
 pub(super) struct Auditor<'a> {
     spec: &'a PromptSpec,
     conversations: &'a Conversations,
-    encoder: SampleEncoder<'a>,
+    encoder: SampleEncoder,
     scratch: JoinedScratch,
     sample: Sample,
     ids: Vec<u32>,

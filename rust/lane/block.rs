@@ -164,6 +164,8 @@ pub struct Document {
     pub tokens: usize,
     /// Number of further ids, which truncation has dropped.
     pub dropped: usize,
+    /// Number of messages that truncation has left out.
+    pub dropped_messages: u32,
     /// Whether nothing that its messages say is trained on, but only the tokens that end them.
     pub only_stops: bool,
     /// How many samples of its record are left out between the document before it and this one, and behind the record's last

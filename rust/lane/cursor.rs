@@ -80,6 +80,8 @@ pub struct Totals {
     pub only_stops: u64,
     /// Samples left out because it was asked for, of records of which others are delivered.
     pub filtered_samples: u64,
+    /// Messages of delivered documents that were left out by truncation.
+    pub dropped_messages: u64,
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -110,7 +112,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 25] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 26] {
         let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -138,6 +140,7 @@ impl Cursor {
             ("only_stops", &mut totals.only_stops),
             ("sample", &mut window.sample),
             ("filtered_samples", &mut totals.filtered_samples),
+            ("dropped_messages", &mut totals.dropped_messages),
         ]
     }
 
@@ -214,5 +217,6 @@ impl std::ops::AddAssign for Totals {
         self.undecodable = self.undecodable.saturating_add(other.undecodable);
         self.only_stops = self.only_stops.saturating_add(other.only_stops);
         self.filtered_samples = self.filtered_samples.saturating_add(other.filtered_samples);
+        self.dropped_messages = self.dropped_messages.saturating_add(other.dropped_messages);
     }
 }

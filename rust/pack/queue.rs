@@ -353,6 +353,7 @@ impl DocumentQueue {
         self.cursor.totals.dropped += document.dropped as u64;
         self.cursor.totals.only_stops += u64::from(document.only_stops);
         self.cursor.totals.filtered_samples += u64::from(document.filtered_samples);
+        self.cursor.totals.dropped_messages += u64::from(document.dropped_messages);
     }
 
     fn count_left_out(&mut self, count: LeftOut) {

@@ -14,6 +14,7 @@ use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
+use crate::prepare::turns::Fit;
 use crate::prepare::{Prepare, Prepared, Sample, trained_tokens, trains_words};
 use crate::random::hash;
 use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
@@ -82,6 +83,10 @@ impl BlockEncoder {
     pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {
         let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
         let mut prepared = std::mem::take(&mut self.prepared);
+        let RowSpec { truncation, sequence_length, .. } = spec.rows;
+        if truncation == Truncation::Turns && prepared.fit.is_none() {
+            prepared.fit = Some(Fit::new(&self.encoder, &self.long, sequence_length));
+        }
         let mut verified = 0;
         let samples = samples_of(&spec, raw, ids, &mut prepared, |sample, document, ids| {
             let (encoded, compared) = self.encode_document(sample, document, ids)?;
@@ -113,6 +118,10 @@ impl BlockEncoder {
             Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) | Prepare::ImageText(_) => None,
         };
         let compared = match parts {
+            None if !sample.ids.is_empty() => {
+                ids.extend_from_slice(&sample.ids);
+                self.verify(text, data, &document, &sample.ids)
+            }
             None => self.encode_text(text, data, &document, ids),
             Some(parts) => self.encode_parts(parts, &document, ids),
         };
@@ -132,9 +141,10 @@ impl BlockEncoder {
     ) -> Result<Encoded> {
         let SourceSpec { rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } = *self.spec;
         let is_overlong = document.tokens > sequence_length;
-        if is_overlong && truncation == Truncation::Drop {
+        if is_overlong && matches!(truncation, Truncation::Drop | Truncation::Turns) {
             return Ok(Encoded::Filtered);
         }
+        (document.dropped_messages, document.dropped) = sample.dropped;
         let has_mask = prepare.has_mask();
         if has_mask {
             match self.mask(sample, before, ids) {
@@ -144,7 +154,7 @@ impl BlockEncoder {
         }
         if is_overlong {
             match truncation {
-                Truncation::Split | Truncation::Drop => {}
+                Truncation::Split | Truncation::Drop | Truncation::Turns => {}
                 Truncation::Error => {
                     let reason = too_long(document.tokens, sequence_length);
                     return Err(self.located(&document, reason).into());
@@ -339,6 +349,14 @@ impl BlockEncoder {
             };
             return Err(located(format!("{error}{advice}")));
         }
+        self.verify(text, data, document, &ids[before..])
+    }
+
+    /// Compares the ids of a text of a document with the reference's, if it is one of those that are, and says whether it is.
+    fn verify(&self, text: &str, data: &[Range<usize>], document: &Document, found: &[u32]) -> Result<bool> {
+        let Document { position, shard, .. } = *document;
+        let located = |reason| Error::Shard(position.error(&self.spec.shards[shard as usize], reason));
+        let is_reference = self.encoder.engine() == Engine::Reference;
         // The reference recognises special tokens everywhere.
         if is_reference || !data.is_empty() || text.len() > LONG || !is_sampled(document, self.verify) {
             return Ok(false);
@@ -346,7 +364,6 @@ impl BlockEncoder {
         let mut expected = Vec::new();
         let encoded = self.encoder.encode_with_reference(text, &mut expected);
         encoded.map_err(|error| located(error.to_string()))?;
-        let found = &ids[before..];
         if found == expected {
             return Ok(true);
         }

@@ -8,6 +8,7 @@ use gristmill_chat_template::{
 
 use super::field::Field;
 use super::instruction::Columns;
+use super::turns::{self, Fit};
 use super::{Sample, Samples, message, share_gpt};
 use crate::format::{self, Content, Step, Value, Values, View};
 
@@ -71,6 +72,7 @@ pub enum MessageFormat {
 }
 
 /// Messages, tools or variables of a conversation.
+#[derive(Clone)]
 pub(crate) enum Given<'a> {
     /// As the record holds them.
     View(View<'a>),
@@ -88,14 +90,56 @@ const CHATML_KEYS: [&str; 3] = ["conversations", "messages", "conversation"];
 
 impl Conversations {
     /// Appends the samples of a record's conversation. The error says what was expected and found.
-    pub(super) fn render(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
+    pub(super) fn render(
+        &self,
+        values: &Values<'_>,
+        samples: &mut Samples,
+        mut fit: Option<&mut Fit>,
+    ) -> Result<(), String> {
         let messages = self.messages(values)?;
         for rendered in self.train(&messages, values)? {
-            self.put(rendered, samples.add());
+            let (end, sample) = (rendered.messages_end, samples.add());
+            self.put(rendered, sample);
+            if let Some(fit) = fit.as_deref_mut() {
+                self.shorten(sample, &messages, end, values, fit)?;
+            }
         }
         if samples.is_empty() && !self.drops_untrained {
             return Err("expected a message of the assistant to train on, found none; set on_untrained=\"drop\" to leave out such \
                         records".to_owned());
+        }
+        Ok(())
+    }
+
+    /// Leaves out the earliest turns of a sample of the first `end` messages, as few as let the rest fit; none if the last
+    /// round does not. The error says what was expected and found.
+    fn shorten(
+        &self,
+        sample: &mut Sample,
+        messages: &Given<'_>,
+        end: usize,
+        values: &Values<'_>,
+        fit: &mut Fit,
+    ) -> Result<(), String> {
+        let guarded = self.template.written_tokens();
+        if fit.takes(sample, guarded) {
+            return Ok(());
+        }
+        let Value::List(all) = self.in_memory(messages.clone())? else { return Ok(()) };
+        let end = end.min(all.len());
+        let roles = &messages.roles()[..end];
+        let system = turns::count_system(roles);
+        let rest = fit.first_start(&turns::starts(roles, system), guarded, |start| {
+            let rest = Value::List(all[..system].iter().chain(&all[start..end]).cloned().collect());
+            let mut shorter = Sample::default();
+            for rendered in self.train_as(&Given::Value(rest), values, true)? {
+                self.put(rendered, &mut shorter);
+            }
+            Ok(shorter)
+        })?;
+        if let Some((start, shorter)) = rest {
+            let dropped = ((start - system) as u32, sample.ids.len() - shorter.ids.len());
+            *sample = Sample { dropped, ..shorter };
         }
         Ok(())
     }
@@ -127,6 +171,16 @@ impl Conversations {
 
     /// The samples of these messages of a record.
     pub(crate) fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
+        self.train_as(messages, values, false)
+    }
+
+    /// The same, or only the sample that has all messages.
+    fn train_as(
+        &self,
+        messages: &Given<'_>,
+        values: &Values<'_>,
+        is_whole: bool,
+    ) -> Result<Vec<Trained>, String> {
         let tools = self.tools.of(values, "a list of tools", '[')?;
         let kwargs = self.kwargs.of(values, "an object of variables of the template", '{')?;
         let chat = Chat {
@@ -144,9 +198,13 @@ impl Conversations {
             (&mut training, &self.completion, messages)
         {
             let trained = list_of(completion, completion.of(values), COMPLETION)?.items().count();
-            training.to_mut().on = TrainOn::From(all.len() - trained);
+            // Turns of the completion may be left out, too.
+            training.to_mut().on = TrainOn::From(all.len().saturating_sub(trained));
         }
         let rendered = match &training {
+            Some(training) if is_whole => {
+                self.template.render_whole(&chat, training, self.unit).map(|sample| vec![sample])
+            }
             Some(training) => self.template.render_samples(&chat, training, self.unit),
             None => self.template.render(&chat).map(|rendering| vec![Trained::from(rendering)]),
         };

@@ -7,6 +7,7 @@
 
 pub mod chat;
 pub mod completion;
+pub mod encoding;
 pub mod field;
 pub mod fill_in_the_middle;
 mod image_messages;
@@ -15,6 +16,7 @@ pub mod instruction;
 mod message;
 mod share_gpt;
 pub mod sidecars;
+pub mod turns;
 
 use std::ops::{Deref, Range};
 use std::sync::Arc;
@@ -29,6 +31,7 @@ use completion::Completions;
 use fill_in_the_middle::FillInTheMiddle;
 use image_text::{ImageTexts, TextPart};
 use sidecars::{Joined, JoinedScratch, located};
+use turns::Fit;
 
 /// The kind of sample that a record becomes.
 #[derive(Debug, Clone)]
@@ -56,16 +59,22 @@ pub struct Sample {
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
+    /// The ids of the text, if it was encoded to see whether it fits into a row.
+    pub ids: Vec<u32>,
+    /// Messages and tokens that were left out, because it did not.
+    pub dropped: (u32, usize),
 }
 
 impl Sample {
     /// Empties it, and keeps its memory.
     pub fn clear(&mut self) {
-        let Self { text, trained, data, images } = self;
+        let Self { text, trained, data, images, ids, dropped } = self;
         text.clear();
         trained.clear();
         data.clear();
         images.clear();
+        ids.clear();
+        *dropped = (0, 0);
     }
 }
 
@@ -113,10 +122,12 @@ impl Deref for Samples {
 }
 
 /// A prepared record, in memory that is used again.
-#[derive(Debug, Default)]
+#[derive(Default)]
 pub struct Prepared {
     /// Its samples.
     pub samples: Samples,
+    /// The size of rows, if conversations lose turns that do not fit.
+    pub fit: Option<Fit>,
     scratch: JoinedScratch,
 }
 
@@ -188,12 +199,14 @@ impl Prepare {
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { samples, scratch } = prepared;
+        let Prepared { samples, scratch, fit } = prepared;
         samples.clear();
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
         }
-        options.select(shard, record, &mut scratch.own, |values| self.fill(values, record.images, samples))
+        options.select(shard, record, &mut scratch.own, |values| {
+            self.fill(values, record.images, samples, fit.as_mut())
+        })
     }
 
     /// Appends the samples of a record that have a mask. The error is a message about the record.
@@ -202,10 +215,11 @@ impl Prepare {
         values: &Values<'_>,
         images: Option<&GroupImages>,
         samples: &mut Samples,
+        fit: Option<&mut Fit>,
     ) -> Result<(), String> {
         match self {
             Self::Text | Self::FillInTheMiddle(_) => Ok(()),
-            Self::Chat(conversations) => conversations.render(values, samples),
+            Self::Chat(conversations) => conversations.render(values, samples, fit),
             Self::Completion(completions) => completions.join(values, samples.add()),
             Self::ImageText(texts) => texts.fill(values, images, samples),
         }
@@ -230,11 +244,11 @@ impl Prepare {
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { samples, scratch } = prepared;
+        let Prepared { samples, scratch, fit } = prepared;
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            let fill = |values: &Values<'_>| self.fill(values, record.images, samples);
+            let fill = |values: &Values<'_>| self.fill(values, record.images, samples, fit.as_mut());
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
         let text = &mut samples.add().text;

@@ -35,8 +35,8 @@ use input::Input;
 pub use input::count;
 pub(crate) use input::{Chunk, Found};
 use part::Preparer;
+pub(crate) use part::select;
 pub use part::{Left, Reason};
-pub(crate) use part::{SampleEncoder, select};
 
 /// How often the calling thread asks whether it is interrupted.
 const LOOK_TIME: Duration = Duration::from_millis(20);

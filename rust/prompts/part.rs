@@ -2,18 +2,16 @@
 
 use std::collections::HashSet;
 use std::sync::atomic::AtomicBool;
-use std::sync::{Arc, Mutex, PoisonError};
+use std::sync::{Arc, Mutex};
 
 use super::input::{Chunk, Found};
 use super::{Prompt, PromptSpec, is_stopped};
-use crate::encode::{EncodeWorker, Encoder, Engine};
-use crate::error::{Error, Result, ShardError, caught};
+use crate::encode::Encoder;
+use crate::error::{Result, ShardError};
 use crate::format::{self, Position, RawRecord, Values};
+use crate::prepare::encoding::SampleEncoder;
 use crate::prepare::sidecars::{Joined, JoinedScratch};
 use crate::prepare::{Sample, trained_tokens};
-
-/// The reference engine takes a hundred times the size of a text in memory: of longer ones it encodes one at a time.
-const LONG: usize = 1 << 20;
 
 /// The prompts of some records that follow one another, and the records that are left out.
 #[derive(Debug, Default)]
@@ -71,7 +69,7 @@ pub enum Reason {
 /// Prepares and encodes for one thread.
 pub(super) struct Preparer<'a> {
     spec: &'a PromptSpec,
-    encoder: SampleEncoder<'a>,
+    encoder: SampleEncoder,
     scratch: JoinedScratch,
     sample: Sample,
     /// The keys that this thread has seen.
@@ -82,44 +80,6 @@ impl Left {
     /// A record that can be read, and not used.
     pub(crate) fn at(shard: u32, position: Position, reason: Reason) -> Self {
         Self { shard, record: Some(position.record), byte: position.shown_byte(), reason }
-    }
-}
-
-/// Encodes for one thread.
-pub(crate) struct SampleEncoder<'a> {
-    encoder: &'a Encoder,
-    worker: EncodeWorker,
-    /// Held while the reference encodes a long text; shared by all threads.
-    long: Arc<Mutex<()>>,
-}
-
-impl<'a> SampleEncoder<'a> {
-    pub(crate) fn new(encoder: &'a Encoder, long: &Arc<Mutex<()>>) -> Self {
-        Self { encoder, worker: encoder.worker(), long: Arc::clone(long) }
-    }
-
-    /// Appends the ids of a sample.
-    pub(crate) fn encode(&mut self, sample: &Sample, guarded: &[String], ids: &mut Vec<u32>) -> Result<()> {
-        let Sample { text, data, .. } = sample;
-        let takes_turn = self.encoder.engine() == Engine::Reference && text.len() > LONG;
-        let _turn = takes_turn.then(|| self.long.lock().unwrap_or_else(PoisonError::into_inner));
-        let encoded = caught(|| {
-            Ok(if data.is_empty() {
-                self.worker.encode(text, ids)
-            } else {
-                self.worker.encode_around(text, data, guarded, ids)
-            }?)
-        });
-        if matches!(encoded, Err(Error::Bug(_))) {
-            self.worker = self.encoder.worker(); // a panic may have left anything in the old one
-        }
-        encoded
-    }
-
-    /// Where in a text its tokens begin. The error is a message about the record.
-    pub(crate) fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>, String> {
-        caught(|| Ok(self.encoder.token_starts(text, ids)?))
-            .map_err(|error| format!("the mask of trained tokens cannot be derived: {error}"))
     }
 }
 

@@ -16,13 +16,14 @@ pub const PACKINGS: [(&str, MakePacking); 3] = [
     ("best_fit", |window| Packing::BestFit { window }),
     ("pad", |_| Packing::Pad),
 ];
-pub const TRUNCATIONS: [(&str, Truncation); 6] = [
+pub const TRUNCATIONS: [(&str, Truncation); 7] = [
     ("right", Truncation::Right),
     ("left", Truncation::Left),
     ("middle", Truncation::Middle),
     ("error", Truncation::Error),
     ("split", Truncation::Split),
     ("drop", Truncation::Drop),
+    ("turns", Truncation::Turns),
 ];
 pub const LAYOUTS: [(&str, Layout); 4] =
     [("maxtext", Layout::MaxText), ("grain", Layout::Grain), ("hf", Layout::Hf), ("varlen", Layout::Varlen)];

@@ -267,6 +267,7 @@ impl Pipeline {
         stats.set_item("padding_tokens", padding_tokens)?;
         stats.set_item("dropped_tokens", totals.dropped)?;
         stats.set_item("only_stops", totals.only_stops)?;
+        stats.set_item("dropped_messages", totals.dropped_messages)?;
         stats.set_item("filtered_samples", totals.filtered_samples)?;
         stats.set_item("filtered", totals.filtered)?;
         stats.set_item("quarantined", totals.quarantined)?;
@@ -401,6 +402,7 @@ fn by_source(py: Python<'_>, mut sources: Vec<SourceStats>) -> PyResult<Bound<'_
         stats.set_item("trained_tokens", totals.trained)?;
         stats.set_item("documents", totals.documents)?;
         stats.set_item("only_stops", totals.only_stops)?;
+        stats.set_item("dropped_messages", totals.dropped_messages)?;
         stats.set_item("filtered_samples", totals.filtered_samples)?;
         stats.set_item("filtered", totals.filtered)?;
         stats.set_item("quarantined", totals.quarantined)?;

@@ -65,6 +65,9 @@ pub enum Truncation {
     Split,
     /// Nothing: it is left out.
     Drop,
+    /// Of a conversation its system prompt and its last turns, from a message of the user on. One of which not even the last
+    /// round fits is left out.
+    Turns,
 }
 
 /// The fate of a row that trains nothing, by its layout's labels.
@@ -230,7 +233,8 @@ impl SourceSpec {
 impl RowSpec {
     /// How many tokens of a document are before those that truncation has dropped, if it has dropped any.
     pub fn cut(&self, document: &Document) -> Option<usize> {
-        (document.dropped > 0).then(|| self.kept_before_cut())
+        let cuts = document.dropped > 0 && self.truncation != Truncation::Turns;
+        cuts.then(|| self.kept_before_cut())
     }
 
     /// How many tokens of a document longer than a row are kept before those that are dropped.
@@ -239,9 +243,11 @@ impl RowSpec {
             Truncation::Left => 0,
             // The left half is the smaller one, as in veRL: empty in a row of one token.
             Truncation::Middle => self.sequence_length / 2,
-            Truncation::Right | Truncation::Error | Truncation::Split | Truncation::Drop => {
-                self.sequence_length
-            }
+            Truncation::Right
+            | Truncation::Error
+            | Truncation::Split
+            | Truncation::Drop
+            | Truncation::Turns => self.sequence_length,
         }
     }
 

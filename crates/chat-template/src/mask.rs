@@ -56,6 +56,16 @@ pub enum SampleUnit {
 }
 
 impl SampleUnit {
+    /// How a sample is trained that ends with its last message.
+    fn training(self, training: &Training) -> Training {
+        let on = match self {
+            Self::Conversation => training.on.clone(),
+            Self::Turn => TrainOn::Last,
+            Self::Round => TrainOn::Final,
+        };
+        Training { on, ..training.clone() }
+    }
+
     /// The numbers of messages that its samples have.
     fn ends(self, messages: &[Message<'_>]) -> Vec<usize> {
         let is_trained = |message: &Message<'_>| message.role == ASSISTANT && message.trained;
@@ -127,12 +137,15 @@ pub struct Trained {
     pub lost_reasoning: Vec<LostReasoning>,
     /// The assistant messages that are trained on and end in no token at which the model stops.
     pub unstopped: Vec<usize>,
+    /// How many of the messages count, from the first one on; `usize::MAX`: all.
+    pub messages_end: usize,
 }
 
 impl From<Rendering> for Trained {
     /// Nothing is trained on.
     fn from(rendering: Rendering) -> Self {
-        Self { rendering, ranges: Vec::new(), lost_reasoning: Vec::new(), unstopped: Vec::new() }
+        let (ranges, lost_reasoning, unstopped) = Default::default();
+        Self { rendering, ranges, lost_reasoning, unstopped, messages_end: usize::MAX }
     }
 }
 
@@ -223,6 +236,15 @@ impl ChatTemplate {
         self.explained(chat, training, trained)
     }
 
+    /// Renders the sample of a conversation that has all its messages.
+    ///
+    /// # Errors
+    ///
+    /// As [`ChatTemplate::render_trained`].
+    pub fn render_whole(&self, chat: &Chat<'_>, training: &Training, unit: SampleUnit) -> Result<Trained> {
+        self.render_trained(chat, &unit.training(training))
+    }
+
     /// Renders the samples of a conversation, in the order of its messages, and finds what of them is trained on. Samples
     /// that are no whole conversation are those of [`TrainOn::Assistant`]; messages of it that are not trained on make none.
     ///
@@ -235,12 +257,10 @@ impl ChatTemplate {
         training: &Training,
         unit: SampleUnit,
     ) -> Result<Vec<Trained>> {
-        let on = match unit {
-            SampleUnit::Conversation => return Ok(vec![self.render_trained(chat, training)?]),
-            SampleUnit::Turn => TrainOn::Last,
-            SampleUnit::Round => TrainOn::Final,
-        };
-        let training = Training { on, ..training.clone() };
+        if unit == SampleUnit::Conversation {
+            return Ok(vec![self.render_trained(chat, training)?]);
+        }
+        let training = unit.training(training);
         with_memory(|bump| {
             let mut session = Session::open(self, bump, chat)?;
             let all = session.messages;
@@ -255,7 +275,7 @@ impl ChatTemplate {
                 if bytes > self.limits().output {
                     return Err(too_long(&self.limits()));
                 }
-                samples.push(sample);
+                samples.push(Trained { messages_end: end, ..sample });
             }
             Ok(samples)
         })
@@ -299,7 +319,7 @@ impl ChatTemplate {
                 ranges = merged(ranges);
             }
         }
-        Ok(Trained { rendering, ranges, lost_reasoning, unstopped })
+        Ok(Trained { rendering, ranges, lost_reasoning, unstopped, messages_end: usize::MAX })
     }
 }
 

@@ -79,10 +79,11 @@ class StreamIterator(grain.DatasetIterator[T]):
           `records` that were read, `documents` whose last token was delivered, `filtered_samples`, those left out of
           records of which others are delivered, `only_stops`, those of which nothing that their messages say is trained
           on but the tokens that end them, `tokens` (BOS and EOS included), `text_bytes` of UTF-8, `rows`, `batches`
-          (whole steps), `skipped_steps`, which these counts include, `padding_tokens`, `dropped_tokens`, `filtered` and
-          `quarantined` records and `lost_shards`, the shards that could not be read to their end, counted since the
-          start of the stream and kept through restarts (of a window of documents, `records` and the last three count
-          once all was delivered); and of this iterator: `skipped_tokens`, the tokens of the steps that it has skipped,
+          (whole steps), `skipped_steps`, which these counts include, `padding_tokens`, `dropped_tokens`,
+          `dropped_messages`, those that `truncation="turns"` left out of documents, `filtered` and `quarantined`
+          records and `lost_shards`, the shards that could not be read to their end, counted since the start of the
+          stream and kept through restarts (of a window of documents, `records` and the last three count once all was
+          delivered); and of this iterator: `skipped_tokens`, the tokens of the steps that it has skipped,
           `wait_seconds` spent waiting in `next`, `elapsed_seconds` since the first `next`, `ring_ready` batches that
           wait to be taken, `busy_seconds`, a dict of the seconds that all threads together have spent in each phase, by
           the clock on the wall, so that time in which the system runs another thread counts: `read` (inflating and

@@ -124,8 +124,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         at most `shuffle_window`.
       truncation: the part that is kept of a document longer than a row, BOS and EOS included, before it is packed:
         `"right"` its start, `"left"` its end, `"middle"` its first and its last half row; `"split"` all of it, in
-        several rows; `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`. None:
-        `"right"` in `pad`, else `"split"`.
+        several rows; `"error"` stops the run there; `"drop"` nothing: it is left out and counted as `filtered`;
+        `"turns"`, of conversations, the system prompt and as many of the last turns as fit, from a message of the user
+        on: one whose last round does not fit is left out likewise. None: `"right"` in `pad`, else `"split"`.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number, but of `varlen` one
         for 16 tokens and at least 16: rows are those of other layouts with that number.
       layout: `"maxtext"`, `"grain"`, `"hf"` or `"varlen"`, see above.
@@ -205,7 +206,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         batch_size: int | None = None,
         packing: Literal["concat", "best_fit", "pad"] = "concat",
         fit_window: int = 1024,
-        truncation: Literal["right", "left", "middle", "error", "split", "drop"] | None = None,
+        truncation: Literal["right", "left", "middle", "error", "split", "drop", "turns"] | None = None,
         max_segments: int | None = None,
         layout: Literal["maxtext", "grain", "hf", "varlen"] = "maxtext",
         boundary_targets: bool = False,

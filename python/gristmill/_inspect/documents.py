@@ -133,6 +133,8 @@ def _tokens(spec: Spec, own: int, place: tuple[int, int], byte: int) -> tuple[An
 def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
     """A stream of a source with one document in each row. Samples with images are never cut: theirs stay as long."""
     cut: dict[str, Any] = {"truncation": "right"} if keeps_rows else {"truncation": "split", "sequence_length": _ROW}
+    if spec.rows.truncation == "turns":
+        cut = {}  # A conversation is what the run has of it.
     fixed: dict[str, Any] = {"batch_size": None, "max_segments": None, "boundary_targets": False}
     rows = replace(spec.rows, packing="pad", layout="grain", **fixed, **cut)
     alone = replace(

@@ -278,7 +278,8 @@ class Rows:
     truncation: str | None = _argument(
         Choice(_core.TRUNCATIONS, or_none=True),
         None,
-        "The part that is packed of a document longer than a row; `split`: all, in several rows; `drop`: nothing.",
+        "The part that is packed of a document longer than a row; `split`: all, in several rows; `drop`: nothing; "
+        "`turns`: a conversation's system prompt and last turns.",
         none="`right` in `pad`, else `split`",
         see="packing.md#documents-longer-than-a-row",
     )

@@ -41,6 +41,11 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     encoder = as_encoder(values["tokenizer"])
     check_is_function(encoder)
     plan = _plan(values, encoder, folder, manifest)
+    if values["truncation"] == "turns" and not isinstance(plan, plans.ChatPlan):
+        raise ArgumentError(
+            "truncation='turns': only conversations have turns that can be left out: use sample=gm.Chat(...), or cut "
+            "documents with truncation='right' or 'left'"
+        )
     eos = values["eos"]
     if isinstance(plan, plans.ChatPlan) or getattr(plan, "chat", None):
         eos = False if eos is None else eos

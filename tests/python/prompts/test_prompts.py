@@ -478,7 +478,7 @@ def test_memory_is_bounded_by_an_error_that_says_the_size(shard, folder):
         ({"layout": "ragged", "padding": "left"}, "padding='left': layout 'ragged' has no padding"),
         ({"prompt": "prompt"}, "prompt='prompt': expected gm.Chat, gm.Completion, gm.Text, or a dict"),
         ({"prompt": {}}, "expected at least one prompt"),
-        ({"prompt": {"a": gm.Completion()}}, "expected gm.Chat or gm.Text"),
+        ({"prompt": {"a": gm.ImageText("gemma3")}}, "expected gm.Chat, gm.Completion or gm.Text"),
         ({"columns": "data_source"}, "expected True, False or a list of names"),
         ({"select": [1, 1]}, "an index is listed twice"),
         ({"select": [-30]}, "there are only 23 records"),
