@@ -73,7 +73,7 @@ impl Count {
     }
 }
 
-/// What records have, and what a run would make of them.
+/// The contents of records, and of what a run would make of them.
 #[derive(Debug, Clone, Default)]
 pub struct Figures {
     counts: [u64; Count::NAMES.len()],
@@ -100,7 +100,7 @@ impl Figures {
         &self.counts
     }
 
-    /// Those of a role.
+    /// The figures of a role.
     pub(super) fn role(&mut self, role: &str) -> &mut RoleFigures {
         self.roles.entry(role.to_owned()).or_default()
     }

@@ -39,7 +39,7 @@ impl Reasons {
         listed.extend(first.into_iter().take(LISTED - listed.len()));
     }
 
-    /// Those of most records first.
+    /// All kinds, from that of most records on.
     pub(super) fn most_first(self) -> Vec<(String, u64, Vec<Left>)> {
         let mut all: Vec<_> = self.0.into_iter().map(|(kind, (count, first))| (kind, count, first)).collect();
         all.sort_by(|a, b| b.1.cmp(&a.1).then_with(|| a.0.cmp(&b.0)));

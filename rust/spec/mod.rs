@@ -65,7 +65,7 @@ pub enum Truncation {
     Split,
     /// Nothing: it is left out.
     Drop,
-    /// Of a conversation its system prompt and its last turns, from a message of the user on. One of which not even the last
+    /// The system prompt and the last turns of a conversation, from a message of the user on. One of which not even the last
     /// round fits is left out.
     Turns,
 }

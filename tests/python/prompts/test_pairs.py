@@ -274,7 +274,7 @@ def test_final_stop_is_written_for_answers(folder):
 
 
 def test_states_and_names_of_pairs_without_masks_stay(folder):
-    """What defines a stream names its prompts as before."""
+    """A fingerprint names prompts as before."""
     dataset = gm.PromptDataset(JOINED, tokenizer=folder, prompt=IMPLICIT, layout="hf", batch_size=2)
     plain = urllib.parse.unquote(dataset.fingerprint)
     assert re.search(r'chosen: Chat\(field="chosen", template="\w+", train_on="last"\), rejected: Chat', plain)
