@@ -8,9 +8,9 @@ use std::ops::{Index, IndexMut};
 pub enum Count {
     /// All that were read.
     Records,
-    /// Those that the filter or the row list leaves out.
+    /// Records that the filter or the row list leaves out.
     Filtered,
-    /// Those that cannot be used.
+    /// Records that cannot be used.
     Refused,
     /// Shards whose rest cannot be read; a refused record, too.
     LostShards,
@@ -22,7 +22,7 @@ pub enum Count {
     Answers,
     /// A sample has no trained token, or there is no sample.
     Untrained,
-    /// Of a sample only the tokens are trained that end messages.
+    /// Only the tokens that end messages are trained of a sample.
     OnlyStops,
     /// An answer ends in no token at which the model stops.
     WithoutStop,

@@ -122,7 +122,7 @@ impl<'a> Auditor<'a> {
     ) -> Result<(), String> {
         // The message that each part of the text belongs to, by the part's end.
         let owners: Vec<_> = trained.rendering.spans().iter().map(|span| (span.end, span.owner)).collect();
-        let lost = trained.lost_reasoning.first().map(|lost| lost.message);
+        let unwritten = trained.lost_reasoning.first().map(|lost| lost.message);
         let unstopped = trained.unstopped.clone();
         self.conversations.put(trained, &mut self.sample);
         self.ids.clear();
@@ -142,7 +142,8 @@ impl<'a> Auditor<'a> {
                 span += 1;
             }
             let owner = owners.get(span).and_then(|(_, owner)| *owner);
-            let figures = found.figures.role(owner.map_or("", |message| &roles[message]));
+            let role = owner.and_then(|message| roles.get(message)).map_or("", String::as_str);
+            let figures = found.figures.role(role);
             figures.tokens += 1;
             if is_trained {
                 figures.trained += 1;
@@ -168,7 +169,7 @@ impl<'a> Auditor<'a> {
             (Count::Untrained, trained_count == 0, about(None)),
             (Count::OnlyStops, only_stops, about(None)),
             (Count::WithoutStop, !unstopped.is_empty(), about(unstopped.first().copied())),
-            (Count::LostReasoning, lost.is_some(), about(lost)),
+            (Count::LostReasoning, unwritten.is_some(), about(unwritten)),
             (Count::Cut, !kept.is_empty(), about(cut_answers.first().copied())),
             (Count::CutUntrained, trained_count > 0 && cut_trained == trained_count, about(None)),
         ] {

@@ -126,8 +126,9 @@ impl Conversations {
             return Ok(());
         }
         let Value::List(all) = self.in_memory(messages.clone())? else { return Ok(()) };
-        let end = end.min(all.len());
-        let roles = &messages.roles()[..end];
+        let roles = messages.roles();
+        let end = end.min(all.len()).min(roles.len());
+        let roles = &roles[..end];
         let system = turns::count_system(roles);
         let rest = fit.first_start(&turns::starts(roles, system), guarded, |start| {
             let rest = Value::List(all[..system].iter().chain(&all[start..end]).cloned().collect());

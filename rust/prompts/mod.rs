@@ -43,6 +43,7 @@ const LOOK_TIME: Duration = Duration::from_millis(20);
 
 /// The records that are read, and the prompts that they become.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an argument")]
 pub struct PromptSpec {
     /// The shards, in the order in which they are read.
     pub shards: Vec<Shard>,
@@ -130,7 +131,7 @@ pub fn read(
     let mut arena = Arena::new(spec);
     let new_preparer = || {
         let mut preparer = Preparer::new(spec, encoder, &long);
-        move |chunk: Chunk, stop: &AtomicBool| preparer.prepare(chunk, stop)
+        move |chunk: Chunk, stop: &AtomicBool| preparer.prepare(&chunk, stop)
     };
     if in_order(spec, new_preparer, |part| arena.join(part), is_interrupted)? {
         arena.finish().map(Some)
@@ -198,7 +199,7 @@ fn work<P, W: FnMut(Chunk, &AtomicBool) -> Result<P>>(
 ) {
     let mut worker = None;
     let mut number = u64::MAX;
-    let worked = caught(|| {
+    let done = caught(|| {
         while let Some(chunk) = input.take(&mut number)? {
             let worker = worker.get_or_insert_with(&new_worker);
             let part = worker(chunk, input.stop_flag());
@@ -209,7 +210,7 @@ fn work<P, W: FnMut(Chunk, &AtomicBool) -> Result<P>>(
         }
         Ok(())
     });
-    if let Err(error) = worked {
+    if let Err(error) = done {
         let _ = sender.send((number, Err(error)));
     }
 }

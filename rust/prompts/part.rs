@@ -131,7 +131,7 @@ impl<'a> Preparer<'a> {
     }
 
     /// Prepares and encodes the records of a chunk. A bad record that ends the reading is the last one of the part.
-    pub(super) fn prepare(&mut self, chunk: Chunk, stop: &AtomicBool) -> Result<Part> {
+    pub(super) fn prepare(&mut self, chunk: &Chunk, stop: &AtomicBool) -> Result<Part> {
         let mut part = Part::default();
         for found in chunk.records(self.spec) {
             is_stopped(stop)?;
@@ -185,7 +185,6 @@ impl<'a> Preparer<'a> {
         self.scratch = scratch;
         let outcome = match (selected, prompts) {
             (Err(error), _) => Outcome::Left(Reason::Bad(error.reason)),
-            (Ok(false), _) => Outcome::Filtered,
             (Ok(true), Err(error)) => {
                 let (number, byte) = (Some(record.position.record), record.position.shown_byte());
                 let shard = Arc::clone(self.spec.shards[shard as usize].name());
@@ -196,7 +195,7 @@ impl<'a> Preparer<'a> {
             {
                 Outcome::Left(Reason::Overlong(longest))
             }
-            (Ok(true), Ok(Prompts { is_left_out: true, .. })) => Outcome::Filtered,
+            (Ok(false), _) | (Ok(true), Ok(Prompts { is_left_out: true, .. })) => Outcome::Filtered,
             (Ok(true), Ok(Prompts { untrained: Some(reason), .. })) => Outcome::Left(Reason::Bad(reason)),
             (Ok(true), Ok(_)) => Outcome::Kept,
         };

@@ -24,6 +24,7 @@ use crate::store::{Access, Shard};
 
 /// The shards that are read, and how. The fields are those of the class in `gristmill._prompts.reading`.
 #[derive(FromPyObject)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an argument")]
 pub struct Reading {
     folder: PathBuf,
     storage: Vec<(String, String)>,
