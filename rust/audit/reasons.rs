@@ -59,3 +59,45 @@ fn kind_of(reason: &str) -> String {
     }
     kind
 }
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+    use crate::format::Position;
+
+    fn bad(record: u64, reason: &str) -> Left {
+        Left::at(0, Position { record, byte: 0 }, Reason::Bad(reason.to_owned()))
+    }
+
+    #[test]
+    fn reasons_are_alike_but_for_their_numbers() {
+        let mut reasons = Reasons::default();
+        for record in 0..20 {
+            reasons.add(bad(record, &format!("messages[{record}]: found {}", record * 10)));
+        }
+        reasons.add(bad(20, "no messages"));
+        let found = reasons.most_first();
+        let kinds: Vec<_> = found.iter().map(|(kind, count, first)| (&**kind, *count, first.len())).collect();
+        assert_eq!(kinds, [("messages[#]: found #", 20, LISTED), ("no messages", 1, 1)]);
+        assert_eq!(
+            found[0].2.iter().map(|left| left.record).collect::<Vec<_>>(),
+            (0..5).map(Some).collect::<Vec<_>>()
+        );
+    }
+
+    #[test]
+    fn kinds_are_bounded() {
+        let mut all = Reasons::default();
+        for part in 0..3 {
+            let mut reasons = Reasons::default();
+            for number in 0..60 {
+                reasons.add(bad(number, &"a".repeat(part * 60 + number as usize + 1)));
+            }
+            all.join(reasons);
+        }
+        let found = all.most_first();
+        assert_eq!(found.len(), MOST + 1);
+        assert_eq!((&*found[0].0, found[0].1), (OTHERS, 80));
+        assert_eq!(found.iter().map(|(_, count, _)| count).sum::<u64>(), 180);
+    }
+}

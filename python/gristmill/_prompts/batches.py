@@ -33,7 +33,7 @@ def make_batch(spec: PromptSpec, items: Sequence[int]) -> Batch:
     prompts = range(spec.arena.prompts)
     ids = [[_NO_IDS if row == PADDING else ids_of(spec, row, prompt) for row in rows] for prompt in prompts]
     masks = [
-        [_NO_MASK if row == PADDING else _mask_of(spec, row, prompt) for row in rows] if has_mask else None
+        [_NO_MASK if row == PADDING else mask_of(spec, row, prompt) for row in rows] if has_mask else None
         for prompt, has_mask in enumerate(spec.layout.masked)
     ]
     batch = spec.layout.batch(ids, masks, texts)
@@ -47,7 +47,7 @@ def ids_of(spec: PromptSpec, row: int, prompt: int) -> Ids:
     return cut(ids, spec.prompt_length, spec.overlong, has_bos=has_bos, has_eos=has_eos)
 
 
-def _mask_of(spec: PromptSpec, row: int, prompt: int) -> Mask:
+def mask_of(spec: PromptSpec, row: int, prompt: int) -> Mask:
     """For each of these ids whether it is trained on."""
     has_bos, has_eos = spec.arena.ends(row)
     mask = spec.arena.prompt_mask(row, prompt)

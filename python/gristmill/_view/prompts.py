@@ -7,7 +7,7 @@ from typing import Any
 import numpy as np
 
 from gristmill._inspect.prompts import first_step
-from gristmill._prompts.batches import PADDING, ids_of
+from gristmill._prompts.batches import PADDING, ids_of, mask_of
 from gristmill._prompts.cutting import cut
 from gristmill._prompts.dataset import PromptDataset, sequence_of, spec_of
 from gristmill._prompts.exact import as_json
@@ -94,10 +94,11 @@ def _row(spec: PromptSpec, item: int, prompt: int, name: str) -> Row:
     place["offset"] = kept[0] if kept else 0
     names = _origins(spec, item, row, prompt)
     origins = [names[index] for index in kept] if names else []
+    trained = mask_of(spec, row, prompt).tolist() if layout.masked[prompt] else None
     return Row(
         name,
         [layout.pad] * before + ids + [layout.pad] * after,
-        None,
+        None if trained is None else [False] * before + trained + [False] * after,
         [0] * before + list(range(len(ids))) + [0] * after,
         [Segment(before, len(ids), place)] if ids else [],
         None if spec.mixing is None else spec.source_of(item).name,

@@ -372,6 +372,22 @@ def test_page_of_cut_prompts_tells_the_part_that_is_left(prompts, tmp_path):
             assert (kept[-1] == "template") == (overlong != "right")
 
 
+def test_page_underlines_the_trained_tokens_of_completions(prompts, tmp_path):
+    _, model = prompts
+    shard = tmp_path / "pairs.jsonl"
+    rows = [
+        {"prompt": own, "completion": [{"role": "assistant", "content": "ant " * n}]} for n, own in enumerate(PROMPTS)
+    ]
+    shard.write_text("".join(json.dumps(row) + "\n" for row in rows))
+    settings = ["--set=prompt_length=96", "--set=batch_size=4"]
+    found = viewed(tmp_path, shard, "--prompt", "--sample=completion", "--tokenizer", model, *settings, "--rows=4").data
+    options = {"prompt_length": 96, "batch_size": 4, "layout": "hf"}
+    batch = next(iter(gm.PromptDataset(shard, tokenizer=model, prompt=gm.Completion(), **options)))
+    for row, mask in zip(found["rows"], batch["loss_mask"].tolist(), strict=True):
+        assert row["trained"] == "".join(map(str, mask))
+        assert 1 in mask and 0 in mask
+
+
 def test_page_of_a_state_of_a_mixture_of_prompts(prompts, tmp_path, capsys):
     shard, model = prompts
     (tmp_path / "texts.jsonl").write_text("".join(json.dumps({"q": f"Say {n}"}) + "\n" for n in range(9)))
