@@ -6,7 +6,7 @@ use std::hash::{DefaultHasher, Hasher};
 use std::sync::atomic::AtomicBool;
 use std::sync::{Arc, Mutex};
 
-use gristmill_chat_template::Trained;
+use gristmill_chat_template::{Source, Span, Trained};
 
 use super::Finding;
 use super::figures::{Count, Figures};
@@ -121,7 +121,7 @@ impl<'a> Auditor<'a> {
         trained: Trained,
     ) -> Result<(), String> {
         // The message that each part of the text belongs to, by the part's end.
-        let owners: Vec<_> = trained.rendering.spans().iter().map(|span| (span.end, span.owner)).collect();
+        let owners: Vec<_> = trained.rendering.spans().iter().map(|span| (span.end, owner(span))).collect();
         let unwritten = trained.lost_reasoning.first().map(|lost| lost.message);
         let unstopped = trained.unstopped.clone();
         self.conversations.put(trained, &mut self.sample);
@@ -178,6 +178,14 @@ impl<'a> Auditor<'a> {
             }
         }
         Ok(())
+    }
+}
+
+/// The message that a span is of; of the template's text that during which it was written.
+fn owner(span: &Span<'_>) -> Option<usize> {
+    match span.source {
+        Source::Message { message, .. } => Some(message),
+        _ => span.owner,
     }
 }
 

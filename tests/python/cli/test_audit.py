@@ -250,6 +250,26 @@ def test_samples_of_turns_are_counted_by_conversation(tmp_path, folder, capsys):
     assert found["roles"]["assistant"]["messages"] == len(ends)
 
 
+def test_text_of_a_message_is_its_own_wherever_it_is_written(tmp_path, folder, capsys):
+    template = (
+        "{{ '<|im_start|>system\\n' + messages[0].content + '<|im_end|>\\n' }}{% for m in messages[1:] %}"
+        "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{% endfor %}"
+        "{% if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{% endif %}"
+    )
+    messages = [
+        {"role": "system", "content": "ant ant"},
+        {"role": "user", "content": "Q"},
+        {"role": "assistant", "content": "A"},
+    ]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"messages": messages}))
+    roles = run_json(
+        capsys, "audit", tmp_path / "a.jsonl", "--tokenizer", folder, "--set", f"template={template}"
+    )["total"]["roles"]  # fmt: skip
+    encode = gm.Encoder.from_file(folder).encode
+    assert roles["system"]["tokens"] == len(encode("ant ant"))
+    assert roles["(template)"]["tokens"] == len(encode("<|im_start|>system\n")) + len(encode("<|im_end|>\n"))
+
+
 def test_filters_leave_records_out(tmp_path, folder, capsys):
     rows = [{"messages": conversation(n), "n": n} for n in range(10)]
     (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, rows)))
