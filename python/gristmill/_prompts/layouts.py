@@ -62,17 +62,23 @@ class Layout:
         return {
             key: shape
             for column, has_mask in zip(self.columns, self.masked, strict=True)
-            for key, shape in (self._shapes_of(column) | self._mask_shapes(column, has_mask=has_mask)).items()
+            for key, shape in self._shapes_of(column, has_mask=has_mask).items()
         }
 
     @property
     def keys(self) -> list[str]:
-        """The names of all arrays."""
-        columns = zip(self.columns, self.masked, strict=True)
-        unshaped = [key for column, has_mask in columns for key in self._unshaped_keys(column, has_mask=has_mask)]
-        return [*self.shapes, *unshaped]
+        """The names of all arrays, prompt by prompt."""
+        return [
+            key
+            for column, has_mask in zip(self.columns, self.masked, strict=True)
+            for keys in (self._shapes_of(column, has_mask=has_mask), self._unshaped_keys(column, has_mask=has_mask))
+            for key in keys
+        ]
 
-    def _shapes_of(self, column: str) -> dict[str, tuple[tuple[int, ...], Any]]:
+    def _shapes_of(self, column: str, *, has_mask: bool) -> dict[str, tuple[tuple[int, ...], Any]]:
+        return self._id_shapes(column) | self._mask_shapes(column, has_mask=has_mask)
+
+    def _id_shapes(self, column: str) -> dict[str, tuple[tuple[int, ...], Any]]:
         wide, prefix = (self.length,), self._prefix(column)
         if self.name in ("verl", "hf"):
             dtype = np.int64 if self.name == "verl" else np.int32

@@ -233,6 +233,16 @@ def test_trained_tokens_that_are_cut_off_make_a_record_bad(folder):
         )
 
 
+def test_names_of_arrays_differ(folder):
+    rows = [record | {"note": "ant"} for record in JOINED]
+    prompt = {"chosen": gm.Chat("chosen"), "chosen_loss": gm.Text("note")}
+    with pytest.raises(gm.ArgumentError, match="the arrays of two prompts have the same name"):
+        gm.PromptDataset(rows, tokenizer=folder, prompt=prompt, layout="tunix", batch_size=1)
+    assert "chosen_loss_mask" in next(
+        iter(gm.PromptDataset(rows, tokenizer=folder, prompt=prompt, layout="hf", batch_size=1))
+    )
+
+
 def test_padding_rows_of_the_last_batch_train_nothing(folder):
     last = list(
         gm.PromptDataset(
