@@ -11,6 +11,7 @@ mod figures;
 mod part;
 mod reasons;
 
+use std::cell::Cell;
 use std::collections::HashMap;
 use std::collections::hash_map::Entry;
 use std::sync::{Arc, Mutex};
@@ -64,11 +65,12 @@ pub struct Finding {
 }
 
 /// Audits all records of a spec, whose only prompt is a conversation. Samples are cut as the spec says. None if it was
-/// interrupted: `is_interrupted` is asked now and then on this thread.
+/// interrupted: `is_interrupted` is asked now and then on this thread, and told the index of the shard that it is at, and
+/// how many conversations were found.
 pub fn audit(
     spec: &PromptSpec,
     encoder: &Encoder,
-    is_interrupted: impl FnMut() -> bool,
+    mut is_interrupted: impl FnMut(u32, u64) -> bool,
 ) -> Result<Option<Audit>> {
     let [Prompt::Chat(conversations)] = &*spec.prompts else {
         return Err(Error::Bug("an audit has one conversation of each record".to_owned()));
@@ -83,11 +85,19 @@ pub fn audit(
         move |chunk: Chunk, stop: &_| auditor.audit(&chunk, stop)
     };
     let mut joined = Joined::new(spec.shards.len());
-    let join = |part| {
+    let progress = Cell::new((0, 0));
+    let join = |part: Part| {
+        let (shard, conversations) = progress.get();
+        let last = part.shards.last_key_value().map_or(shard, |(shard, _)| *shard);
+        progress.set((last, conversations + part.texts.len() as u64));
         joined.join(part);
         Ok(())
     };
-    let is_done = prompts::in_order(spec, new_worker, join, is_interrupted)?;
+    let asked = || {
+        let (shard, conversations) = progress.get();
+        is_interrupted(shard, conversations)
+    };
+    let is_done = prompts::in_order(spec, new_worker, join, asked)?;
     Ok(is_done.then(|| joined.finish()))
 }
 

@@ -1,6 +1,7 @@
 //! `_core.audit_conversations`: the counts of a set of conversations, for `gristmill audit`.
 
 use std::collections::BTreeMap;
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::PyDict;
@@ -12,6 +13,28 @@ use super::signals::Signals;
 use crate::audit::{self, Count, Figures, Finding, RoleFigures};
 use crate::error::Error;
 use crate::prompts::{Left, Reason};
+
+/// How often progress is shown.
+const SHOWN: Duration = Duration::from_millis(50);
+
+/// The function that shows the progress.
+struct Shown {
+    show: Py<PyAny>,
+    at: Instant,
+    failed: Option<PyErr>,
+}
+
+impl Shown {
+    /// Shows the index of a shard and how many conversations were found, if the last time was a while ago; whether that has
+    /// raised an exception.
+    fn fails(&mut self, shard: u32, conversations: u64) -> bool {
+        if self.failed.is_none() && self.at.elapsed() >= SHOWN {
+            self.failed = Python::attach(|py| self.show.call1(py, (shard, conversations)).err());
+            self.at = Instant::now();
+        }
+        self.failed.is_some()
+    }
+}
 
 /// Messages, tokens and trained tokens.
 type Role = (u64, u64, u64);
@@ -25,16 +48,21 @@ pub fn audit_conversations<'py>(
     py: Python<'py>,
     encoder: &Encoder,
     reading: Reading,
+    show: Py<PyAny>,
 ) -> PyResult<Bound<'py, PyDict>> {
     let spec = reading.spec()?;
     let mut signals = Signals::new();
+    let mut shown = Shown { show, at: Instant::now(), failed: None };
     let audit = guarded(py, || {
         let places = &spec.read.places;
         let _connection = places.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
-        let audit = audit::audit(&spec, encoder.inner(), || signals.have_raised());
+        let audit = audit::audit(&spec, encoder.inner(), |shard, conversations| {
+            shown.fails(shard, conversations) || signals.have_raised()
+        });
         // An outage is no fault of the records that were not read.
         places.outage().map_or(audit, Err)
     })?;
+    shown.failed.map_or(Ok(()), Err)?;
     signals.raised()?;
     let audit = audit.ok_or_else(|| Error::Bug("reading was interrupted by nothing".to_owned()))?;
     let found = PyDict::new(py);

@@ -1,5 +1,6 @@
 """`gristmill audit`: what a run would make of a whole set of conversations, counted in one pass."""
 
+import itertools
 from collections import Counter
 from collections.abc import Mapping, Sequence
 from typing import Any
@@ -17,6 +18,7 @@ from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.source import begins_with_a_list
 from gristmill._tokenizer.encoder import Encoder, check_is_function, core_of
+from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields
 from gristmill.errors import ArgumentError
 
@@ -86,7 +88,13 @@ def audit(
         max_memory=0,
         threads=values["threads"] or _core.usable_cores(),
     )
-    found = _core.audit_conversations(core_of(encoder), reading)
+    before = [0, *itertools.accumulate(manifest.sizes)]
+    with Progress("auditing", before[-1], "B") as progress:
+        found = _core.audit_conversations(
+            core_of(encoder),
+            reading,
+            lambda shard, conversations: progress.show(before[shard], counted(conversations, "conversation")),
+        )
     names = manifest.paths
     return {
         "kind": "audit",

@@ -12,6 +12,7 @@ import gristmill as gm
 from chat_models import REASONING, write_chatml
 from command_line import fails, run_json
 from gristmill._cli import main
+from gristmill._util.progress import Progress
 
 LENGTH = 40
 
@@ -316,6 +317,32 @@ def test_text_and_page_have_the_counts(shards, folder, tmp_path, capsys):
     html = page.read_text()
     for words in ("Audit audit.json", "Trained tokens by role", f"{total['tokens']:,}", "are equal to an earlier one"):
         assert words in html, words
+
+
+def test_progress_names_the_conversations_so_far(tmp_path, folder, monkeypatch, capsys):
+    shown = []
+    monkeypatch.setattr(Progress, "show", lambda _, done, note: shown.append((done, note)))
+    line = json.dumps({"messages": conversation(10)}) + "\n"
+    for name in ("a", "b"):
+        (tmp_path / f"{name}.jsonl").write_text(line * 12_000)
+    found = run_json(capsys, "audit", tmp_path / "*.jsonl", "--tokenizer", folder, "--threads", 1)
+    counts = [int(note.split()[0].replace(",", "")) for _, note in shown]
+    assert counts == sorted(counts)
+    assert 0 < counts[-1] <= found["total"]["conversations"] == 24_000
+    assert {done for done, _ in shown} <= {0, 12_000 * len(line)}
+
+
+def test_error_while_it_shows_progress_ends_it(tmp_path, folder, monkeypatch):
+    class EndedError(Exception):
+        pass
+
+    def end(*_):
+        raise EndedError
+
+    monkeypatch.setattr(Progress, "show", end)
+    (tmp_path / "a.jsonl").write_text((json.dumps({"messages": conversation(10)}) + "\n") * 24_000)
+    with pytest.raises(EndedError):
+        main.run(["audit", str(tmp_path / "a.jsonl"), "--tokenizer", str(folder), "--threads", "1"])
 
 
 def test_what_is_no_conversation_is_refused(tmp_path, folder, capsys):
