@@ -119,6 +119,9 @@ impl BlockEncoder {
         };
         let compared = match parts {
             None if !sample.ids.is_empty() => {
+                if self.stop.load(Ordering::Relaxed) {
+                    return Err(Error::Closed);
+                }
                 ids.extend_from_slice(&sample.ids);
                 self.verify(text, data, &document, &sample.ids)
             }
