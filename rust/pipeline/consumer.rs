@@ -8,7 +8,7 @@ use super::workers::{StageTimes, WorkerPool};
 use crate::batch::buffers::{Pool, PooledBatch};
 use crate::batch::layouts::{provenance_field, source_fields};
 use crate::batch::ring::{Consumer, ring};
-use crate::batch::schema::BatchSchema;
+use crate::batch::schema::{BatchSchema, Content};
 use crate::encode::Encoder;
 use crate::error::{Error, Result};
 use crate::lane::cursor::{Cursor, Totals};
@@ -154,6 +154,7 @@ impl Pipeline {
         let rows = host.lanes.len() * spec.rows_per_lane;
         let (length, segments) = (spec.sequence_length, spec.most_segments());
         let mut fields = spec.layout.fields(length, segments, stream.has_mask());
+        fields.retain(|field| host.attention_mask || field.content != Content::Mask);
         fields.extend(provenance_field(host.provenance, stream.makes_several()));
         if host.names_sources && stream.mixing.is_some() {
             fields.extend(source_fields());

@@ -112,13 +112,22 @@ struct Running {
     verify: f64,
     provenance: usize,
     source_arrays: bool,
+    attention_mask: bool,
 }
 
 impl Spec {
     /// The share of the stream that belongs to this process.
     pub fn host(&self) -> HostSpec {
-        let Running { own_lanes, quarantine_file, threads, prefetch, verify, provenance, source_arrays } =
-            &self.running;
+        let Running {
+            own_lanes,
+            quarantine_file,
+            threads,
+            prefetch,
+            verify,
+            provenance,
+            source_arrays,
+            attention_mask,
+        } = &self.running;
         let stream = self.stream_name.clone();
         HostSpec {
             lanes: own_lanes.clone(),
@@ -129,6 +138,7 @@ impl Spec {
             quarantine_file: quarantine_file.clone().map(|path| QuarantineFileSpec { path, stream }),
             provenance: *provenance,
             names_sources: *source_arrays,
+            attention_mask: *attention_mask,
         }
     }
 

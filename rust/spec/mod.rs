@@ -299,4 +299,6 @@ pub struct HostSpec {
     pub provenance: usize,
     /// Whether rows of a mixture say which source they are of.
     pub names_sources: bool,
+    /// Whether rows of the layout `hf` have a mask of their tokens.
+    pub attention_mask: bool,
 }

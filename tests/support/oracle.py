@@ -288,9 +288,10 @@ class Model:
                 "next_token": -1 if next_token is None else next_token[0][next_token[1]],
             } | ({"targets_loss_mask": [int(number > 0) for number in learnt] + pad} if self.sample else {})
         if self.layout == "hf":
+            holds_one = self.packing == "pad" or self.max_segments == 1
             return {
                 "input_ids": ids + pad,
-                "attention_mask": [1] * len(ids) + pad,
+                **({"attention_mask": [1] * len(ids) + pad} if holds_one else {}),
                 "position_ids": positions + pad,
                 "labels": labels + [-100] * len(pad),
             }

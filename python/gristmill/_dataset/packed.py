@@ -52,7 +52,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     - `hf`: `input_ids`, `attention_mask`, `position_ids`, `labels`. Labels are not shifted. They are -100 on
       padding, on the first token of a document, and wherever else the token before it in the row
       is not the one before it in its document. Models of `transformers` separate packed documents by
-      `position_ids` if they get no `attention_mask`: leave it out with `concat` and `best_fit`.
+      `position_ids` if they get no `attention_mask`: so rows of several documents have none, see that argument.
     - `varlen`: 4 bytes a token, of which `expand` makes the arrays of `maxtext` or `grain` on the device. `tokens`;
       `seq_lens`, int32 `[rows, max_segments]`, the number of tokens of each segment and zeros behind the last;
       `next_token`, int32 `[rows]`, the token that follows the row's last one in its document, or -1; and of samples
@@ -172,6 +172,9 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       source_arrays: whether batches of a mixture have the arrays `source`, int32 `[rows]`, the index of a row's source
         in the mixture or -1 where a row is nothing but padding, and `weight`, float32 `[rows]`, the share of all rows
         that the weights of the row's step ask of that source. It changes nothing else in the stream.
+      attention_mask: whether rows of the layout `hf` have the array `attention_mask`. None: where each row has one
+        document, so with `packing="pad"`, or `max_segments=1`. It changes nothing else in the stream: states fit with
+        and without it.
       on_stats: called with `PackedDatasetIterator.stats()` every ten seconds of iterating, at the end and at
         `close`, also if `.batch()` or `.map()` hide the iterator. An exception of it leaves that `next`, which loses
         nothing, or `close`, which closes all the same; the iterator then calls it no more. At the same times, newly
@@ -226,6 +229,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         verify: float = 0.0,
         provenance: bool | int = False,
         source_arrays: bool = False,
+        attention_mask: bool | None = None,
         on_stats: "Callable[[dict[str, Any]], None] | None" = None,
     ) -> None:
         given = {name: value for name, value in locals().items() if name in ARGUMENTS}
@@ -343,7 +347,14 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         """The lanes that this dataset loads, in the order of its rows: a state of its iterator holds these."""
         return list(self._spec.running.own_lanes)
 
-    def for_hosts(self, index: int, count: int, *, equal_steps: bool | None = None) -> "PackedDataset":
+    @property
+    def equal_steps(self) -> bool:
+        """Whether all hosts take equally many steps, each reading all lanes."""
+        return self._spec.running.equal_steps
+
+    def for_hosts(
+        self, index: int, count: int, *, equal_steps: bool | None = None, attention_mask: bool | None = None
+    ) -> "PackedDataset":
         """The same stream, of which host `index` of `count` loads its lanes: as `shard_index` and `shard_count` say it.
 
         The fingerprint stays as it is, and states fit any number of hosts: `merge_states` merges those of all.
@@ -352,13 +363,16 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
           index: the host, from 0.
           count: the number of hosts; it must divide `lanes`.
           equal_steps: as the argument of this class. None: as this dataset has it.
+          attention_mask: likewise.
 
         Raises:
           ArgumentError: `count` does not divide the lanes, or with `equal_steps` the batch; or `index` is out of range.
           ArgumentTypeError: an argument is of the wrong type.
         """
         equal = self._spec.running.equal_steps if equal_steps is None else checks.boolean("equal_steps", equal_steps)
-        return with_spec(self, self._spec.for_hosts(index, count, equal_steps=equal))
+        mask = checks.optional_boolean("attention_mask", attention_mask)
+        spec = self._spec if mask is None else self._spec.with_running(attention_mask=mask)
+        return with_spec(self, spec.for_hosts(index, count, equal_steps=equal))
 
     def lanes_of_processes(self, sharding: Any) -> dict[int, list[int]]:
         """The lanes of every process that has a device in a sharding, as `for_sharding` chooses them.

@@ -14,7 +14,14 @@ from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
 from gristmill._spec.checking import check
 from gristmill._spec.lanes import check_equal_steps, lane_count, lanes_of_host
-from gristmill._spec.rows import check_sizes, make_rows, most_segments, provenance_entries, rows_of_images
+from gristmill._spec.rows import (
+    check_sizes,
+    has_mask_of_tokens,
+    make_rows,
+    most_segments,
+    provenance_entries,
+    rows_of_images,
+)
 from gristmill._spec.sharding import lanes_of_processes
 from gristmill._spec.source import make_source
 from gristmill._tokenizer.encoder import Encoder, as_encoder
@@ -122,6 +129,7 @@ class Spec:
             has_mask,
             running.source_arrays,
             images,
+            running.attention_mask,
         )
 
     @property
@@ -199,6 +207,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
         "quarantine_file": next(filter(None, files), None),
         "provenance": provenance,
         "source_arrays": given["source_arrays"],
+        "attention_mask": has_mask_of_tokens(rows) if values["attention_mask"] is None else values["attention_mask"],
     }
     running = Running(
         **{name: fixed.get(name, values[name]) for name in arguments_of(Running)},

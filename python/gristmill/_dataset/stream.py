@@ -18,6 +18,7 @@ import gristmill._core as _core
 from gristmill._dataset.spec import Spec
 from gristmill._state import states
 from gristmill._tokenizer.encoder import core_of
+from gristmill._util.cores import shared_cores
 from gristmill.errors import StateError
 
 
@@ -117,7 +118,7 @@ class Stream:
         if not self._shares_cores:
             self._shares_cores = True
             if self.spec.running.threads is None:
-                self.core.set_threads(max(1, _core.usable_cores() // processes))
+                self.core.set_threads(shared_cores(processes))
 
     def _check_same_stream(self, state: states.State) -> None:
         if different := states.incompatibilities(state, self._fingerprint):

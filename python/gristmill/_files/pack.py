@@ -172,14 +172,15 @@ def make_collector(dataset: PackedDataset, index: Index) -> Collector:
     names = list(dataset.sources) or [""]
     ranks = [sorted(names).index(name) for name in names]
     return FORMATS[index["format"]].collector(
-        mark_field(spec.fields), index["fields"], len(spec.running.own_lanes), ranks
+        mark_field(packing_spec(dataset, index["format"]).fields), index["fields"], len(spec.running.own_lanes), ranks
     )
 
 
 def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
     """The spec of the batches that `make_collector` takes: documents are told apart by their sources."""
     spec = spec_of(dataset)
-    return spec.with_running(source_arrays=FORMATS[file_format].holds_documents and spec.mixing is not None)
+    source_arrays = FORMATS[file_format].holds_documents and spec.mixing is not None
+    return spec.with_running(source_arrays=source_arrays, attention_mask=True)
 
 
 def packable_fields(spec: Spec) -> list[str]:

@@ -256,7 +256,8 @@ class _Comparison:
         row, last = self._collector.ends[item]
         found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
         at = found.get("index", 0)
-        first = first_token(batch[mark_field(spec_of(self._dataset).fields)][row])
+        fields = packing_spec(self._dataset, self._folder.index["format"]).fields
+        first = first_token(batch[mark_field(fields)][row])
         token = max((at if last is None else last) - first, 0)
         source = _source(self._dataset, batch["provenance"][row], token)
         if last is not None and source is not None:

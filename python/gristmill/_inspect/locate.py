@@ -213,7 +213,9 @@ def _with_provenance(dataset: PackedDataset) -> PackedDataset:
     """The dataset with rows that list all their segments, however many, and of a mixture their source."""
     spec = spec_of(dataset)
     length, has_sources = spec.rows.sequence_length, spec.mixing is not None
-    running = spec.with_running(provenance=length, source_arrays=has_sources, prefetch=1, equal_steps=False)
+    running = spec.with_running(
+        provenance=length, source_arrays=has_sources, attention_mask=True, prefetch=1, equal_steps=False
+    )
     return with_spec(dataset, running)
 
 

@@ -25,6 +25,7 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.sharding import rows_of_process
 from gristmill._tokenizer.encoder import Encoder
+from gristmill._util import checks
 from gristmill._util.grain_compat import SourceDataset
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
@@ -217,6 +218,17 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         return self._spec.steps_per_epoch
 
     @property
+    def rows_per_batch(self) -> int:
+        """Rows of the global batch: `num_generations` of each prompt."""
+        return self._spec.rows_per_batch
+
+    @property
+    def steps(self) -> int | None:
+        """The number of batches of all epochs; None if they do not end, or the dataset is a mixture."""
+        epochs = None if self._spec.mixing else self._spec.sources[0].epochs
+        return None if epochs is None else epochs * self._spec.steps_per_epoch
+
+    @property
     def nbytes(self) -> int:
         """The bytes of memory that ids and records take."""
         return self._spec.arena.nbytes
@@ -295,6 +307,26 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
         row = int(self._spec.rows[index])
         arena = self._spec.arena
         return self._spec.shard_names[arena.shards[row]], int(arena.numbers[row])
+
+    def for_hosts(self, index: int, count: int) -> "PromptDataset":
+        """The same stream, of which host `index` of `count` makes its rows: as `shard_index` and `shard_count` say it.
+
+        Args:
+          index: the host, from 0.
+          count: the number of hosts; it must divide the rows of a batch.
+
+        Raises:
+          ArgumentError: it does not, or `index` is out of range.
+          ArgumentTypeError: an argument is not an integer.
+        """
+        count = checks.integer("count", count, 1, 2**32)
+        index = checks.integer("index", index, 0, count - 1)
+        rows, rest = divmod(self.rows_per_batch, count)
+        if rest:
+            raise ArgumentError(f"count={count}: {self.rows_per_batch} rows of a batch cannot be divided among as many")
+        changed = copy.copy(self)
+        changed._host = HostRows(np.arange(index * rows, (index + 1) * rows))
+        return changed
 
     def for_sharding(self, sharding: Any) -> "PromptDataset":
         """The same stream, of which this process makes the rows that its devices hold.

@@ -405,6 +405,16 @@ class Running:
         defines_stream=False,
         see="mixtures.md#loss-per-source",
     )
+    # Checked: whether rows have it.
+    attention_mask: bool = _argument(
+        Other(checks.optional_boolean),
+        None,
+        "Whether rows of the layout `hf` have the array `attention_mask`, 1 on each token.",
+        none="where a row has one document",
+        needs={"layout": ("hf",)},
+        defines_stream=False,
+        see="packing.md#layouts",
+    )
     on_stats: "Callable[[dict[str, Any]], None] | None" = _argument(
         Other(_function),
         None,

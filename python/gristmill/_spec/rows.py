@@ -60,6 +60,14 @@ def provenance_entries(provenance: "bool | int", rows: Rows) -> int:
     return most + 1 if rows.truncation == "middle" else most
 
 
+def has_mask_of_tokens(rows: Rows) -> bool:
+    """Whether rows have a mask of their tokens unless the user says it: where each row has one document.
+
+    Models of `transformers` tell documents of a row apart by their positions, and no longer if there is a mask.
+    """
+    return rows.packing == "pad" or rows.max_segments == 1
+
+
 def check_sizes(rows: Rows, provenance: int, images: ImageTextPlan | None = None) -> None:
     """Checks that consumers can count the elements of each array.
 

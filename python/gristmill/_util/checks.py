@@ -54,6 +54,11 @@ def boolean(name: str, value: Any) -> bool:
     return bool(value)
 
 
+def optional_boolean(name: str, value: Any) -> bool | None:
+    """True, False or None."""
+    return None if value is None else boolean(name, value)
+
+
 def fraction(name: str, value: Any) -> float:
     """A number from 0 to 1."""
     is_number = isinstance(value, numbers.Real) and not isinstance(value, bool)

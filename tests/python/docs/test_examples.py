@@ -11,7 +11,6 @@ import subprocess
 import sys
 import threading
 import time
-from types import SimpleNamespace
 
 import jax
 import numpy as np
@@ -176,50 +175,6 @@ def test_maxtext_example_has_the_expected_interface(dataset):
     # MaxText's own class divides a host's rows evenly among its devices, in mesh order.
     loader = dataset.for_sharding(example["input_sharding"](mesh))
     assert same(next(iter(loader)), expected[0])
-
-
-def from_numpy(array):
-    """Checks what `torch.from_numpy` requires of an array whose memory it shares."""
-    assert isinstance(array, np.ndarray)
-    assert array.dtype == np.int32
-    assert array.flags.writeable
-    assert all(stride > 0 for stride in array.strides)
-    return array
-
-
-def test_torch_example_shares_memory(dataset, monkeypatch):
-    try:
-        import torch
-    except ImportError:
-        torch = SimpleNamespace(from_numpy=from_numpy)
-    monkeypatch.setitem(sys.modules, "torch", torch)
-    example = runpy.run_path(str(EXAMPLES / "torch_loop.py"))
-    elements = list(dataset)
-    kept = list(example["batches"](elements))
-    for batch, element in zip(kept, elements, strict=True):
-        assert same({name: np.asarray(tensor) for name, tensor in batch.items()}, element)
-        assert all(np.shares_memory(np.asarray(tensor), element[name]) for name, tensor in batch.items())
-
-
-@pytest.mark.parametrize("name", ["torch_loop.py"])
-def test_examples_without_arguments_show_their_usage(name):
-    done = subprocess.run([sys.executable, str(EXAMPLES / name)], capture_output=True, text=True, timeout=PATIENCE)
-    assert done.returncode == 1
-    assert done.stderr == f"usage: python examples/{name} SHARDS TOKENIZER\n"
-
-
-@pytest.mark.parametrize("name", ["torch_loop.py"])
-def test_examples_run_as_programs(shards, tokenizer_file, name):
-    if name == "torch_loop.py":
-        pytest.importorskip("torch")
-    done = subprocess.run(
-        [sys.executable, str(EXAMPLES / name), shards, str(tokenizer_file)],
-        capture_output=True,
-        text=True,
-        timeout=PATIENCE,
-    )
-    assert done.returncode == 0, done.stderr
-    assert "512" in done.stdout
 
 
 @pytest.mark.slow

@@ -390,6 +390,33 @@ def test_packing_arguments_are_checked(tmp_path, arguments, message):
         gm.PackedDataset(paths, tokenizer=both(trained)[0], eos=1, **arguments)
 
 
+@pytest.mark.parametrize(
+    ("arguments", "has_mask"),
+    [
+        ({}, False),
+        ({"packing": "best_fit"}, False),
+        ({"packing": "pad"}, True),
+        ({"packing": "best_fit", "max_segments": 1}, True),
+        ({"attention_mask": True}, True),
+        ({"packing": "pad", "attention_mask": False}, False),
+    ],
+)
+def test_rows_of_several_documents_have_a_mask_only_if_asked_for(tmp_path, arguments, has_mask):
+    paths = write_shards(tmp_path, [["a", "bb", "ccc"]])
+    base = {"tokenizer": both(trained)[0], "eos": 1, "layout": "hf", "sequence_length": 4}
+    found, other = (gm.PackedDataset(paths, **base | arguments | own) for own in ({}, {"attention_mask": True}))
+    rows, masked = list(found), list(other)
+    assert all(("attention_mask" in row) == has_mask for row in rows)
+    assert found.fingerprint == other.fingerprint
+    for row, wanted in zip(rows, masked, strict=True):
+        assert wanted["attention_mask"].any()
+        assert all((row[name] == wanted[name]).all() for name in row)
+    iterator, restored = iter(found), iter(other)
+    next(iterator)
+    restored.set_state(iterator.get_state())
+    assert (next(restored)["input_ids"] == next(iterator)["input_ids"]).all()
+
+
 def test_element_spec_matches_the_layout(tmp_path):
     paths = write_shards(tmp_path, [["a"]])
     for layout in _core.LAYOUTS:

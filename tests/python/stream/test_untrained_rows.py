@@ -47,6 +47,8 @@ def dataset(shards, folder):
     def dataset(on_untrained="drop", **arguments):
         sample = gm.Chat(on_untrained=on_untrained)
         defaults = {"sequence_length": LENGTH, "batch_size": 4, "lanes": 4, "threads": 2}
+        if arguments.get("layout") == "hf":
+            defaults["attention_mask"] = True  # `labels` looks for rows of padding
         return gm.PackedDataset(shards, tokenizer=folder, sample=sample, **defaults | arguments)
 
     return dataset
@@ -171,6 +173,7 @@ def test_rows_of_a_mixture_are_filled_again_by_the_same_source(tmp_path, shards,
         batch_size=6,
         lanes=1,
         layout="hf",
+        attention_mask=True,
         source_arrays=True,
     )
     steps = 12

@@ -82,6 +82,7 @@ fn pipeline(
         quarantine_file: None,
         provenance: 0,
         names_sources: false,
+        attention_mask: true,
     };
     change(&mut spec, &mut host);
     Pipeline::new(spec, host, encoder(Engine::Reference).clone())

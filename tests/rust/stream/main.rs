@@ -200,6 +200,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         quarantine_file: None,
         provenance: case.provenance,
         names_sources: false,
+        attention_mask: true,
     };
     let all: Vec<usize> = (0..lanes).collect();
     let whole = play(case.engine, &spec, host(all.clone(), 1, 1), None, usize::MAX);
@@ -304,6 +305,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         quarantine_file: None,
         provenance: case.provenance,
         names_sources: false,
+        attention_mask: true,
     };
     let finite = play(case.engine, &spec, host.clone(), None, usize::MAX);
     let elements = finite.states.len() + 20;

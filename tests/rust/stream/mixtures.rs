@@ -125,6 +125,7 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
         quarantine_file: None,
         provenance: case.provenance,
         names_sources: false,
+        attention_mask: true,
     };
     let play = |host, from: Option<&Delivered>, elements| {
         play_mixture(case.engine, &mixture, host, from.cloned(), elements)

@@ -8,7 +8,6 @@ The stream does not depend on the number of ranks, and its state has a key for e
 checkpoint, in which a rank reads the keys that its own state has, restores it on another number of ranks.
 """
 
-import json
 from collections.abc import Iterator, Mapping
 from typing import Any
 
@@ -18,7 +17,8 @@ import torch
 from gristmill import PackedDataset
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, StateError
-from gristmill.integrations.torchtitan.ranks import all_ranks
+from gristmill.integrations.torch import states
+from gristmill.integrations.torch.ranks import all_ranks
 
 TrainerBatch = tuple[dict[str, torch.Tensor], torch.Tensor]
 
@@ -26,8 +26,6 @@ _IGNORED_LABEL = -100  # torchtitan's IGNORE_INDEX
 _OF_TEXT = frozenset(
     {"inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position"}
 )
-_LANE = "lane_"
-_VERSION = 1
 
 
 class RankBatches:
@@ -98,7 +96,8 @@ class RankBatches:
     def _compare(self) -> None:
         """Compares the streams and the steps of all ranks, once after each start."""
         if self._ranks is not None and not self._is_compared:
-            self._ranks.check_same(self.dataset, self._steps.get_state()["step"])
+            step = self._steps.get_state()["step"]
+            self._ranks.check_same(self.dataset.fingerprint, step, self.dataset.differences)
             self._is_compared = True
 
     def _tensors(self, rows: Mapping[str, Any]) -> TrainerBatch:
@@ -117,16 +116,7 @@ class RankBatches:
         """
         state = self._before if self._delivered else self._steps.get_state()
         assert state is not None
-        lanes = {f"{_LANE}{lane}": cursor for lane, cursor in state["lanes"].items()}
-        stream = {name: value for name, value in state.items() if name != "lanes"}
-        return {
-            "version": _VERSION,
-            "dp_world_size": self._dp_world_size,
-            "rows": self._rows,
-            "delivered": self._delivered,
-            "stream": json.dumps(stream),
-            **lanes,
-        }
+        return states.flat(state, dp_world_size=self._dp_world_size, rows=self._rows, delivered=self._delivered)
 
     def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
         """Moves to a saved position.
@@ -141,15 +131,11 @@ class RankBatches:
         """
         if not state_dict:
             return
-        lanes = {name.removeprefix(_LANE): value for name, value in state_dict.items() if name.startswith(_LANE)}
+        stream = states.nested(state_dict, "RankBatches")
         try:
-            version, delivered = state_dict["version"], state_dict["delivered"]
-            form = (state_dict["dp_world_size"], state_dict["rows"])
-            stream = {**json.loads(state_dict["stream"]), "lanes": lanes}
-        except (KeyError, TypeError, ValueError) as error:
+            delivered, form = state_dict["delivered"], (state_dict["dp_world_size"], state_dict["rows"])
+        except KeyError as error:
             raise StateError(f"expected a state_dict of RankBatches, got one with {sorted(state_dict)}") from error
-        if version != _VERSION:
-            raise StateError(f"the state_dict has version {version}, and this release reads version {_VERSION}")
         if type(delivered) is not int or delivered < 0 or (delivered and delivered >= self._count):
             raise StateError(f"the state_dict was saved after {delivered} batches of a step of {self._count}")
         if delivered and form != (self._dp_world_size, self._rows):

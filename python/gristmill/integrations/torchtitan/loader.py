@@ -1,6 +1,5 @@
 """`GristmillDataLoader`: the component that a config of torchtitan names as its `dataloader`."""
 
-import os
 from collections.abc import Iterator
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -10,7 +9,6 @@ import tyro
 from tokenizers import Tokenizer
 
 from gristmill import Chat, Encoder, Mixture, PackedDataset
-from gristmill._util.cores import usable_cores
 from gristmill.errors import ArgumentError
 from gristmill.integrations.torchtitan.batches import RankBatches, TrainerBatch, rows_of
 
@@ -106,8 +104,6 @@ class GristmillDataLoader(BaseDataLoader):
                 arguments.setdefault("eos", False if tokenizer.eos_id is None else tokenizer.eos_id)
         if not isinstance(config.shards, Mixture):  # whose sources have their own
             arguments["epochs"] = None if config.repeat and config.infinite else config.epochs
-        # The ranks of a machine share its cores.
-        arguments.setdefault("threads", max(1, usable_cores() // int(os.environ.get("LOCAL_WORLD_SIZE", 1))))
         self.dataset = PackedDataset(
             config.shards,
             sequence_length=length,

@@ -1,0 +1,66 @@
+"""Tensors of a batch's arrays: on the CPU those of the arrays' own memory, on a GPU copies that are made ahead."""
+
+from collections.abc import Mapping
+from typing import Any
+
+import numpy as np
+import torch
+
+# torch's losses and embeddings index with 64 bits.
+_LONG = frozenset({"inputs", "targets", "tokens", "labels", "next_token"})
+
+Tensors = dict[str, Any]
+
+
+def is_long(name: str, arrays: Mapping[str, Any]) -> bool:
+    """Whether an array holds ids, labels or position ids, which become int64."""
+    if name in _LONG or f"{name}_true_length" in arrays:
+        return True
+    return name.endswith(("ids", "labels")) and not name.endswith("segment_ids")
+
+
+def on_cpu(arrays: Mapping[str, Any]) -> Tensors:
+    """The tensors of some arrays: without a copy, unless it holds ids of 32 bits. Objects become lists."""
+    return {
+        name: value
+        if not isinstance(value, np.ndarray)
+        else value.tolist()
+        if value.dtype.kind not in "biuf"
+        else torch.from_numpy(value.astype(np.int64, copy=False) if is_long(name, arrays) else value)
+        for name, value in arrays.items()
+    }
+
+
+class Mover:
+    """Copies batches to a GPU on a stream of its own, from pinned memory, beside what the GPU computes."""
+
+    def __init__(self, device: torch.device) -> None:
+        self._device = device
+        self._stream = torch.cuda.Stream(device)
+
+    def move(self, batch: Tensors) -> tuple[Tensors, Any]:
+        """Begins to copy a batch. Returns its tensors on the GPU, and the event after the copies."""
+        with torch.cuda.stream(self._stream):
+            moved = {
+                name: value.pin_memory().to(self._device, non_blocking=True)
+                if isinstance(value, torch.Tensor)
+                else value
+                for name, value in batch.items()
+            }
+            return moved, self._stream.record_event()
+
+    def ready(self, batch: Tensors, event: Any) -> Tensors:
+        """The batch, which the current stream of the GPU uses after the copies."""
+        current = torch.cuda.current_stream(self._device)
+        current.wait_event(event)
+        for value in batch.values():
+            if isinstance(value, torch.Tensor):
+                value.record_stream(current)  # its memory is used again only after that stream
+        return batch
+
+
+def device_of(device: "str | torch.device | None") -> torch.device:
+    """The device that batches are moved to; by default the current GPU, or the CPU without one."""
+    if device is None:
+        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
+    return torch.device(device)
