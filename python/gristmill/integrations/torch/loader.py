@@ -11,7 +11,7 @@ from gristmill.errors import ArgumentError
 from gristmill.integrations.torch import flattening, states
 from gristmill.integrations.torch.ranks import all_ranks, own_rank
 from gristmill.integrations.torch.steps import Rows
-from gristmill.integrations.torch.tensors import Mover, Tensors, device_of, on_cpu
+from gristmill.integrations.torch.tensors import Mover, Tensors, device_of, on_cpu, on_device
 
 
 class Loader:
@@ -45,6 +45,8 @@ class Loader:
 
     Attributes:
       dataset: the dataset.
+      rank: the data-parallel rank of this process.
+      world_size: the number of data-parallel ranks.
       batch_size: the rows of this rank in a batch.
 
     Raises:
@@ -62,20 +64,20 @@ class Loader:
         padding_free: bool = False,
     ) -> None:
         self.dataset = dataset
-        self._rank, self._world_size = own_rank(rank, world_size)
+        self.rank, self.world_size = own_rank(rank, world_size)
         self._prefetch = checks.integer("prefetch", prefetch, 0, 1024)
         self._is_flat = checks.boolean("padding_free", padding_free)
         self._device = device_of(device)
         self._ranks = all_ranks()
-        self._rows = Rows(dataset, self._rank, self._world_size, self._ranks, with_mask=self._is_flat)
+        self._rows = Rows(dataset, self.rank, self.world_size, self._ranks, with_mask=self._is_flat)
         self.batch_size = self._rows.rows
         if self._is_flat and any(name.startswith("image") for name in self._rows.names or ()):
             raise ArgumentError("padding_free=True: rows with images keep their padding; leave it out")
         self._steps = self._rows.steps()
         self._start = self._steps.get_state()
         self._mover = Mover(self._device) if self._device.type == "cuda" else None
-        # Batches that are on the way to the device, each with the event after its copies and the state after it.
-        self._ahead: deque[tuple[Tensors, Any, dict[str, Any]]] = deque()
+        # Batches that are on the way to the device: their parts, each with the event after its copies; and the state.
+        self._ahead: deque[tuple[list[tuple[Tensors, Any]], dict[str, Any]]] = deque()
         # The state after the last batch; None: that of the steps, none of which is ahead.
         self._state: dict[str, Any] | None = None
         self._is_compared = self._ranks is None
@@ -100,6 +102,10 @@ class Loader:
           ArgumentError: the processes have different streams, or other ranks than were named: raised on all of them.
           StateError: the processes resumed at different steps: raised on all of them.
         """
+        return self.next_parts()[0]
+
+    def next_parts(self) -> list[Tensors]:
+        """The next batch in its parts, see `PartedLoader`."""
         if self._is_at_end:
             raise StopIteration
         self._compare()
@@ -109,25 +115,29 @@ class Loader:
             self._is_at_end = True
             raise
 
-    def _moved(self, mover: Mover) -> Tensors:
+    def _moved(self, mover: Mover) -> list[Tensors]:
         """The next batch on the device, where some after it are on the way to it."""
         try:
             while len(self._ahead) <= self._prefetch:
-                moved, event = mover.move(self._made(next(self._steps)))
-                self._ahead.append((moved, event, self._steps.get_state()))
+                moved = [mover.move(part) for part in self._made(next(self._steps))]
+                self._ahead.append((moved, self._steps.get_state()))
         except Exception:  # also that there are no more
             if not self._ahead:  # else it comes again, after the batches before it
                 raise
-        batch, event, self._state = self._ahead.popleft()
-        return mover.ready(batch, event)
+        moved, self._state = self._ahead.popleft()
+        return [mover.ready(batch, event) for batch, event in moved]
 
-    def _made(self, arrays: dict[str, Any]) -> Tensors:
-        return on_cpu(flattening.flattened(arrays) if self._is_flat else arrays)
+    def _made(self, arrays: dict[str, Any]) -> list[Tensors]:
+        found = [on_cpu(flattening.flattened(part) if self._is_flat else part) for part in self._divided(arrays)]
+        return found if self._device.type in ("cpu", "cuda") else [on_device(part, self._device) for part in found]
+
+    def _divided(self, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+        return [arrays]
 
     def _compare(self) -> None:
         """Compares the ranks, streams and steps of all processes, once after each start."""
         if self._ranks is not None and not self._is_compared:
-            self._ranks.check_parts(self._rank, self._world_size)
+            self._ranks.check_parts(self.rank, self.world_size)
             self._ranks.check_same(self._rows.fingerprint, _step(self._steps.get_state()), self._rows.differences)
             self._is_compared = True
 
@@ -174,6 +184,32 @@ class Loader:
     def close(self) -> None:
         """Stops and joins the threads. Yielded batches stay valid."""
         self._steps.close()
+
+
+class PartedLoader(Loader):
+    """A loader whose batches are delivered in equal parts, as accumulation of gradients takes them.
+
+    Args:
+      dataset: see `Loader`.
+      parts: the number of parts of a batch of this rank.
+      more: further arguments of `Loader`.
+
+    Raises:
+      ArgumentError: the rows of this rank cannot be divided into as many.
+    """
+
+    def __init__(self, dataset: Any, *, parts: int, **more: Any) -> None:
+        super().__init__(dataset, **more)
+        self._parts = parts
+        if self.batch_size % parts:
+            raise ArgumentError(f"a rank's {self.batch_size} rows of a step cannot be divided into {parts} parts")
+
+    def _divided(self, arrays: dict[str, Any]) -> list[dict[str, Any]]:
+        rows = self.batch_size // self._parts
+        return [
+            {name: array[number * rows : (number + 1) * rows] for name, array in arrays.items()}
+            for number in range(self._parts)
+        ]
 
 
 def _step(state: Mapping[str, Any]) -> Any:

@@ -87,8 +87,8 @@ class Rows:
             raise ArgumentError("batch_size=None: a rank takes its rows of a batch; set the dataset's batch_size")
         if world_size == 1 and len(dataset.own_lanes) < dataset.lanes:
             raise ArgumentError(
-                f"the dataset has the lanes {dataset.own_lanes} of {dataset.lanes}, as one of several hosts: pass rank= "
-                "and world_size=, and leave shard_index= and shard_count= out"
+                f"the dataset has the lanes {dataset.own_lanes} of {dataset.lanes}, as one of several hosts: pass "
+                "rank= and world_size=, and leave shard_index= and shard_count= out"
             )
         # Ranks without a process group cannot vote: then each reads all lanes, and knows the end of all.
         alone = world_size > 1 and ranks is None and dataset.ends

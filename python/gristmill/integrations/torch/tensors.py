@@ -31,6 +31,11 @@ def on_cpu(arrays: Mapping[str, Any]) -> Tensors:
     }
 
 
+def on_device(batch: Tensors, device: torch.device) -> Tensors:
+    """A batch with its tensors on a device."""
+    return {name: value.to(device) if isinstance(value, torch.Tensor) else value for name, value in batch.items()}
+
+
 class Mover:
     """Copies batches to a GPU on a stream of its own, from pinned memory, beside what the GPU computes."""
 

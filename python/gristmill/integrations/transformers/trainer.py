@@ -1,0 +1,266 @@
+"""`attach`: the batches of a stream in a `Trainer`, whose checkpoints restore exactly on any number of processes.
+
+    step of the stream      the rows of one update of all processes: batch_size
+    a process's rows        batch_size / processes
+    micro-batch             per_device_train_batch_size of them; gradient_accumulation_steps make an update
+
+The trainer itself replays batches to find its place; here a checkpoint holds the place. It is written when the trainer
+has written the rest, after whole updates only, and it is that of the updates that were made, whatever was read ahead.
+"""
+
+import inspect
+import json
+import operator
+from collections.abc import Iterator, Mapping
+from pathlib import Path
+from typing import Any
+
+from transformers import TrainerCallback
+
+from gristmill import PackedDataset
+from gristmill._util import atomic_files
+from gristmill.errors import ArgumentError, StateError
+from gristmill.integrations.torch.loader import Loader, PartedLoader
+from gristmill.integrations.torch.ranks import all_ranks
+from gristmill.integrations.torch.tensors import Tensors
+
+STATE_FILE = "gristmill.json"
+_STEP = "trained_steps"
+# Names that models take as further keywords, beside those that `forward` names.
+_OF_ATTENTION = frozenset({"cu_seq_lens_q", "cu_seq_lens_k", "max_length_q", "max_length_k"})
+# More updates than a trainer reads ahead.
+_KEPT_STATES = 8
+
+
+def attach(trainer: Any, dataset: Any, *, eval_dataset: Any = None, padding_free: bool | None = None) -> None:
+    """Has a trainer of `transformers`, or a class of it such as TRL's `SFTTrainer`, train on a stream.
+
+    The stream takes the place of `train_dataset`, whatever that is. `trainer.train()` begins at its start, and
+    `trainer.train(resume_from_checkpoint=...)` continues exactly, on any number of processes: no batch is skipped,
+    repeated, or read to be passed over. `args.max_steps` says where training ends; with finite epochs it ends with the
+    stream, if that is shorter. A checkpoint has the state of all lanes once, in `gristmill.json`.
+
+    Args:
+      trainer: the trainer; `args.ignore_data_skip` of it is set.
+      dataset: what `Loader` takes, in the layout `hf` unless `padding_free`. Its `batch_size` is
+        `per_device_train_batch_size` x processes x `gradient_accumulation_steps`: it is the same on another number of
+        processes, and one of the others is not.
+      eval_dataset: what is evaluated on, or a dict of such: a stream that ends. Its `batch_size` is a multiple of
+        `per_device_eval_batch_size` x processes. All processes take equally many steps. None: the trainer's own, which
+        may be of gristmill, too.
+      padding_free: whether a batch is one row without padding, see `Loader`; for models whose attention takes
+        `cu_seq_lens_q` and the like. None: as `SFTTrainer` has it, else False.
+
+    Raises:
+      ArgumentError: the batch is another one than the trainer's, its arrays are not those of `transformers`, or the
+        dataset has an end that is not known and `max_steps` is not set.
+      StateError: raised by `trainer.train`: a checkpoint has no state, or one of another stream.
+    """
+    is_flat = bool(getattr(trainer, "padding_free", False)) if padding_free is None else padding_free
+    _TrainBatches(trainer, dataset, is_flat=is_flat)
+    _EvalBatches(trainer, eval_dataset, is_flat=is_flat)
+
+
+class _TrainBatches:
+    """The micro-batches of one process: what the trainer takes for its `DataLoader`."""
+
+    def __init__(self, trainer: Any, dataset: Any, *, is_flat: bool) -> None:
+        self.dataset, self._trainer = dataset, trainer
+        args = trainer.args
+        parts = args.gradient_accumulation_steps
+        self._loader = _loader(trainer, dataset, parts, is_flat=is_flat)
+        self._check()
+        # The updates of an epoch of the trainer's; None: it is not known, and the stream's epochs are its own.
+        self._length = operator.length_hint(self._loader) or None
+        if args.max_steps <= 0 and self._length is None:
+            raise ArgumentError(
+                "args.max_steps is not set: the number of batches of a stream is not known before its end; set "
+                "max_steps, which the schedule of the learning rate needs"
+            )
+        self._names = _names(trainer)
+        self._start = self._loader.state_dict()
+        # The states after the last updates, by the number of updates that were made until then.
+        self._states: dict[int, dict[str, Any]] = {}
+        self._steps = 0
+        args.ignore_data_skip = True
+        trainer.train_dataset = dataset
+        trainer.get_train_dataloader = lambda: self
+        self._inner = trainer._inner_training_loop
+        trainer._inner_training_loop = self._train
+        trainer.add_callback(_Saving(self))
+
+    @property
+    def batch_size(self) -> int:
+        """Rows of a micro-batch."""
+        return self._loader.batch_size // int(self._trainer.args.gradient_accumulation_steps)
+
+    def _check(self) -> None:
+        if self.batch_size != self._trainer._train_batch_size:
+            ranks = self._loader.world_size
+            parts, rows = self._trainer.args.gradient_accumulation_steps, self._trainer._train_batch_size
+            raise ArgumentError(
+                f"batch_size={self._loader.batch_size * ranks}: expected {rows} rows per device x "
+                f"{ranks} {'process' if ranks == 1 else 'processes'} x {parts} accumulation steps = "
+                f"{rows * ranks * parts}; set per_device_train_batch_size or gradient_accumulation_steps so, since the "
+                "dataset's batch_size is part of the stream"
+            )
+
+    def __len__(self) -> int:
+        return len(self._loader) * int(self._trainer.args.gradient_accumulation_steps)
+
+    def _train(self, *args: Any, **kwargs: Any) -> Any:
+        """Trains, from a checkpoint or from the start."""
+        bound = inspect.signature(self._inner).bind(*args, **kwargs).arguments
+        checkpoint = bound.get("resume_from_checkpoint")
+        self._check()
+        self._load(None if checkpoint is None else Path(checkpoint))
+        return self._inner(*args, **kwargs)
+
+    def _load(self, checkpoint: Path | None) -> None:
+        state, steps = self._start, 0
+        if checkpoint is not None:
+            path = checkpoint / STATE_FILE
+            try:
+                state = json.loads(path.read_text())
+                steps = state.pop(_STEP)
+            except (OSError, ValueError, KeyError, AttributeError) as error:
+                raise StateError(
+                    f"{path} is missing or damaged: the checkpoint was saved by a trainer without "
+                    "gristmill.integrations.transformers.attach, or was not finished; resume from another one"
+                ) from error
+        self._loader.load_state_dict(state)
+        self._steps, self._states = steps, {steps: self._loader.state_dict()}
+
+    def __iter__(self) -> Iterator[Tensors]:
+        """The rest of the stream; of a dataset with a length, the next epoch after its end."""
+        if self._length is not None and self._steps % self._length == 0:
+            self._loader.load_state_dict(self._start)
+        while True:
+            try:
+                parts = self._loader.next_parts()
+            except StopIteration:
+                return
+            self._steps += 1
+            self._states[self._steps] = self._loader.state_dict()
+            self._states.pop(self._steps - _KEPT_STATES, None)
+            for part in parts:
+                yield _named(part, self._names)
+
+    def save(self, folder: Path, step: int, *, writes: bool) -> None:
+        """Saves the state of all processes after so many updates; called on all of them."""
+        if step not in self._states:
+            raise StateError(f"the trainer has made {step} updates, and has taken the batches of {self._steps}")
+        state, ranks = self._states[step], all_ranks()
+        for other in ranks.gather(state) if ranks else ():
+            state = state | other
+        if writes:
+            atomic_files.write_json(folder / STATE_FILE, {_STEP: step, **state})
+
+
+class _Saving(TrainerCallback):
+    """Adds the stream's state to the checkpoint that the trainer has written."""
+
+    def __init__(self, batches: _TrainBatches) -> None:
+        self._batches = batches
+
+    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
+        """See `TrainerCallback`."""
+        del control, kwargs
+        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
+        self._batches.save(folder, state.global_step, writes=args.should_save)
+
+
+class _EvalBatches:
+    """The door through which a trainer gets the batches of an evaluation."""
+
+    def __init__(self, trainer: Any, given: Any, *, is_flat: bool) -> None:
+        self._trainer, self._is_flat = trainer, is_flat
+        self._inner = trainer.get_eval_dataloader
+        if given is not None:
+            trainer.eval_dataset = given
+        trainer.get_eval_dataloader = self._batches
+        for dataset in trainer.eval_dataset.values() if isinstance(trainer.eval_dataset, dict) else [given]:
+            if isinstance(dataset, PackedDataset):
+                self._parts(dataset)
+
+    def _batches(self, eval_dataset: Any = None) -> Any:
+        own = self._trainer.eval_dataset
+        dataset = own[eval_dataset] if isinstance(eval_dataset, str) else own if eval_dataset is None else eval_dataset
+        if not isinstance(dataset, PackedDataset):
+            return self._inner(eval_dataset)
+        parts = self._parts(dataset)
+        return _Pass(self._trainer, dataset.for_hosts(0, 1, equal_steps=True), parts, is_flat=self._is_flat)
+
+    def _parts(self, dataset: PackedDataset) -> int:
+        ranks, rows = _place(self._trainer)[1], self._trainer.args.eval_batch_size
+        parts, rest = divmod(dataset.batch_size or 0, ranks * rows)
+        if rest or not parts:
+            raise ArgumentError(
+                f"batch_size={dataset.batch_size} of the evaluation: expected a multiple of {rows} rows per device x "
+                f"{ranks} {'process' if ranks == 1 else 'processes'}"
+            )
+        if not dataset.ends:
+            raise ArgumentError("epochs=None: an evaluation needs an end; use epochs=1")
+        return parts
+
+
+class _Pass:
+    """The micro-batches of one evaluation; each `iter` begins at the first one."""
+
+    def __init__(self, trainer: Any, dataset: Any, parts: int, *, is_flat: bool) -> None:
+        self.dataset = dataset
+        self._make = lambda: _loader(trainer, dataset, parts, is_flat=is_flat)
+        self._names = _names(trainer)
+
+    def __iter__(self) -> Iterator[Tensors]:
+        loader = self._make()
+        try:
+            while True:
+                try:
+                    parts = loader.next_parts()
+                except StopIteration:
+                    return
+                for part in parts:
+                    yield _named(part, self._names)
+        finally:
+            loader.close()
+
+
+def _place(trainer: Any) -> tuple[int, int]:
+    """The data-parallel rank of this process, and the number of such ranks.
+
+    Processes that share a batch, by tensor, sequence or context parallelism, are neighbours.
+    """
+    sizes = (getattr(trainer, f"get_{kind}_size", lambda: 1)() for kind in ("tp", "sp", "cp"))
+    shared = 1
+    for size in sizes:
+        shared *= size
+    return trainer.args.process_index // shared, trainer.args.world_size // shared
+
+
+def _loader(trainer: Any, dataset: Any, parts: int, *, is_flat: bool) -> PartedLoader:
+    rank, world_size = _place(trainer)
+    loader = PartedLoader(
+        dataset, parts=parts, rank=rank, world_size=world_size, device=trainer.args.device, padding_free=is_flat
+    )
+    if isinstance(dataset, PackedDataset) and not is_flat and "input_ids" not in dataset.shapes:
+        loader.close()
+        raise ArgumentError(
+            f"the dataset has the arrays {', '.join(dataset.shapes)}: models of transformers take those of layout='hf'"
+        )
+    return loader
+
+
+def _names(trainer: Any) -> frozenset[str] | None:
+    """The names of arrays that the model takes; None: all."""
+    if not trainer.args.remove_unused_columns:
+        return None
+    model = trainer.accelerator.unwrap_model(trainer.model)
+    model = model.get_base_model() if hasattr(model, "get_base_model") else model
+    parameters = inspect.signature(model.forward).parameters.values()
+    named = {one.name for one in parameters if one.kind is not inspect.Parameter.VAR_KEYWORD}
+    return frozenset({*named, "labels", "input_ids", *_OF_ATTENTION}) if "input_ids" in named else None
+
+
+def _named(batch: Mapping[str, Any], names: frozenset[str] | None) -> Tensors:
+    return dict(batch) if names is None else {name: value for name, value in batch.items() if name in names}
