@@ -92,7 +92,7 @@ def train(options: argparse.Namespace) -> None:
         tokenizer=options.tokenizer,
         text_field=options.text_field,
         sequence_length=options.length,
-        batch_size=options.batch,  # that of all processes
+        batch_size=options.batch,  # all processes together
         lanes=options.lanes,  # at least as many as processes
         seed=1,
         epochs=options.epochs,

@@ -84,7 +84,7 @@ def train(
     inner = trainer.training_step
 
     def training_step(own: Any, inputs: Any, *more: Any, **kwargs: Any) -> Any:
-        found.append({name: value for name, value in inputs.items()})
+        found.append(dict(inputs))
         return inner(own, inputs, *more, **kwargs)
 
     trainer.training_step = training_step

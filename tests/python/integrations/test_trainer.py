@@ -224,5 +224,5 @@ class TestRefused:
         trainers.attach(trainer, gm.PackedDataset(**dataset))
         trainer.train()
         (tmp_path / "checkpoint-1" / trainers.STATE_FILE).unlink()
-        with pytest.raises(gm.StateError, match="without gristmill.integrations.transformers.attach"):
+        with pytest.raises(gm.StateError, match="saved by a trainer without"):
             trainer.train(resume_from_checkpoint=True)

@@ -20,7 +20,7 @@ from transformers import TrainerCallback
 from gristmill import PackedDataset
 from gristmill._util import atomic_files
 from gristmill.errors import ArgumentError, StateError
-from gristmill.integrations.torch.loader import Loader, PartedLoader
+from gristmill.integrations.torch.loader import PartedLoader
 from gristmill.integrations.torch.ranks import all_ranks
 from gristmill.integrations.torch.tensors import Tensors
 
