@@ -9,7 +9,7 @@ import torch
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
 from gristmill.integrations.torch import flattening, states
-from gristmill.integrations.torch.ranks import all_ranks, own_rank
+from gristmill.integrations.torch.ranks import all_ranks, own_rank, whole_state
 from gristmill.integrations.torch.steps import Rows
 from gristmill.integrations.torch.tensors import Mover, Tensors, device_of, on_cpu, on_device
 
@@ -210,6 +210,29 @@ class PartedLoader(Loader):
             {name: array[number * rows : (number + 1) * rows] for name, array in arrays.items()}
             for number in range(self._parts)
         ]
+
+
+class WholeState:
+    """The state of a loader for checkpoints that one process writes, such as those of accelerate.
+
+    `state_dict` is called on all processes, and is that of all of them; `load_state_dict` restores it on any number.
+
+        accelerator.register_for_checkpointing(WholeState(loader))
+
+    Args:
+      loader: the loader of this process.
+    """
+
+    def __init__(self, loader: Loader) -> None:
+        self._loader = loader
+
+    def state_dict(self) -> dict[str, Any]:
+        """The position of all processes, see `Loader.state_dict`."""
+        return whole_state(self._loader.state_dict())
+
+    def load_state_dict(self, state_dict: Mapping[str, Any]) -> None:
+        """Moves to a saved position, see `Loader.load_state_dict`."""
+        self._loader.load_state_dict(state_dict)
 
 
 def _step(state: Mapping[str, Any]) -> Any:

@@ -5,7 +5,7 @@ not join hangs the others. So each rank votes, with step t, whether it has rows 
 t+1 if any has. The vote of step t+1 runs while step t is trained on.
 """
 
-from collections.abc import Callable
+from collections.abc import Callable, Mapping
 from typing import Any
 from weakref import WeakKeyDictionary
 
@@ -100,6 +100,14 @@ def all_ranks() -> Ranks | None:
     if not is_distributed() or dist.get_world_size() == 1 or dist.get_backend() == "fake":
         return None
     return Ranks()
+
+
+def whole_state(state: Mapping[str, Any]) -> dict[str, Any]:
+    """The flat state of all processes of that of this one; called on all of them."""
+    ranks, found = all_ranks(), dict(state)
+    for other in ranks.gather(found) if ranks else ():
+        found |= other
+    return found
 
 
 def is_distributed() -> bool:

@@ -21,7 +21,8 @@ from gristmill import PackedDataset
 from gristmill._util import atomic_files
 from gristmill.errors import ArgumentError, StateError
 from gristmill.integrations.torch.loader import PartedLoader
-from gristmill.integrations.torch.ranks import all_ranks
+from gristmill.integrations.torch.passes import Pass
+from gristmill.integrations.torch.ranks import whole_state
 from gristmill.integrations.torch.tensors import Tensors
 
 STATE_FILE = "gristmill.json"
@@ -68,7 +69,8 @@ class _TrainBatches:
         self.dataset, self._trainer = dataset, trainer
         args = trainer.args
         parts = args.gradient_accumulation_steps
-        self._loader = _loader(trainer, dataset, parts, is_flat=is_flat)
+        _check_layout(dataset, is_flat=is_flat)
+        self._loader = PartedLoader(dataset, parts=parts, **_of_loader(trainer, is_flat=is_flat))
         self._check()
         # The updates of an epoch of the trainer's; None: it is not known, and the stream's epochs are its own.
         self._length = operator.length_hint(self._loader) or None
@@ -150,9 +152,7 @@ class _TrainBatches:
         """Saves the state of all processes after so many updates; called on all of them."""
         if step not in self._states:
             raise StateError(f"the trainer has made {step} updates, and has taken the batches of {self._steps}")
-        state, ranks = self._states[step], all_ranks()
-        for other in ranks.gather(state) if ranks else ():
-            state = state | other
+        state = whole_state(self._states[step])
         if writes:
             atomic_files.write_json(folder / STATE_FILE, {_STEP: step, **state})
 
@@ -189,7 +189,8 @@ class _EvalBatches:
         if not isinstance(dataset, PackedDataset):
             return self._inner(eval_dataset)
         parts = self._parts(dataset)
-        return _Pass(self._trainer, dataset.for_hosts(0, 1, equal_steps=True), parts, is_flat=self._is_flat)
+        _check_layout(dataset, is_flat=self._is_flat)
+        return _Pass(self._trainer, dataset, parts=parts, **_of_loader(self._trainer, is_flat=self._is_flat))
 
     def _parts(self, dataset: PackedDataset) -> int:
         ranks, rows = _place(self._trainer)[1], self._trainer.args.eval_batch_size
@@ -199,31 +200,18 @@ class _EvalBatches:
                 f"batch_size={dataset.batch_size} of the evaluation: expected a multiple of {rows} rows per device x "
                 f"{ranks} {'process' if ranks == 1 else 'processes'}"
             )
-        if not dataset.ends:
-            raise ArgumentError("epochs=None: an evaluation needs an end; use epochs=1")
         return parts
 
 
-class _Pass:
-    """The micro-batches of one evaluation; each `iter` begins at the first one."""
+class _Pass(Pass):
+    """An evaluation, of which the model gets the arrays that it takes."""
 
-    def __init__(self, trainer: Any, dataset: Any, parts: int, *, is_flat: bool) -> None:
-        self.dataset = dataset
-        self._make = lambda: _loader(trainer, dataset, parts, is_flat=is_flat)
+    def __init__(self, trainer: Any, dataset: Any, **more: Any) -> None:
+        super().__init__(dataset, **more)
         self._names = _names(trainer)
 
     def __iter__(self) -> Iterator[Tensors]:
-        loader = self._make()
-        try:
-            while True:
-                try:
-                    parts = loader.next_parts()
-                except StopIteration:
-                    return
-                for part in parts:
-                    yield _named(part, self._names)
-        finally:
-            loader.close()
+        return (_named(batch, self._names) for batch in super().__iter__())
 
 
 def _place(trainer: Any) -> tuple[int, int]:
@@ -238,17 +226,17 @@ def _place(trainer: Any) -> tuple[int, int]:
     return trainer.args.process_index // shared, trainer.args.world_size // shared
 
 
-def _loader(trainer: Any, dataset: Any, parts: int, *, is_flat: bool) -> PartedLoader:
+def _of_loader(trainer: Any, *, is_flat: bool) -> dict[str, Any]:
+    """The arguments of a loader that the trainer knows."""
     rank, world_size = _place(trainer)
-    loader = PartedLoader(
-        dataset, parts=parts, rank=rank, world_size=world_size, device=trainer.args.device, padding_free=is_flat
-    )
+    return {"rank": rank, "world_size": world_size, "device": trainer.args.device, "padding_free": is_flat}
+
+
+def _check_layout(dataset: Any, *, is_flat: bool) -> None:
     if isinstance(dataset, PackedDataset) and not is_flat and "input_ids" not in dataset.shapes:
-        loader.close()
         raise ArgumentError(
             f"the dataset has the arrays {', '.join(dataset.shapes)}: models of transformers take those of layout='hf'"
         )
-    return loader
 
 
 def _names(trainer: Any) -> frozenset[str] | None:
