@@ -108,6 +108,32 @@ impl Encoder {
         Ok((as_array(py, ids)?, PyArray1::from_vec(py, offsets)))
     }
 
+    /// The texts' ids one after another, the offset at which each text's ids begin, and the first character of each
+    /// token and the one behind its last, one after another.
+    fn encode_with_offsets<'py>(
+        &self,
+        py: Python<'py>,
+        texts: Vec<Text>,
+    ) -> PyResult<(Ids<'py>, Offsets<'py>, Offsets<'py>)> {
+        let texts = texts.iter().map(|text| text.as_str(py)).collect::<PyResult<Vec<_>>>()?;
+        let (mut ids, mut borders, mut spans) = (Vec::new(), vec![0], Vec::new());
+        let mut signals = Signals::new();
+        guarded(py, || {
+            for text in texts {
+                if signals.have_raised() {
+                    break;
+                }
+                let (own, offsets) = self.inner.encode_with_offsets(text)?;
+                ids.extend(own);
+                borders.push(ids.len() as i64);
+                spans.extend(offsets.iter().flat_map(|(start, end)| [*start as i64, *end as i64]));
+            }
+            Ok(())
+        })?;
+        signals.raised()?;
+        Ok((as_array(py, ids)?, PyArray1::from_vec(py, borders), PyArray1::from_vec(py, spans)))
+    }
+
     fn decode(&self, py: Python<'_>, ids: PyReadonlyArray1<'_, u32>) -> PyResult<String> {
         let ids = ids.as_array().to_vec();
         Ok(guarded(py, || Ok(self.inner.decode(&ids)?))?)

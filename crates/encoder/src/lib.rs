@@ -297,6 +297,12 @@ impl Encoder {
         self.shared.reference()?.encode(text, ids)
     }
 
+    /// The ids of a text, and for each the first character of its token in the text and the one behind its last. The
+    /// reference tells them, since a normalizer and a post-processor change them.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>)> {
+        self.shared.reference()?.encode_with_offsets(text)
+    }
+
     /// Why [`EncodeWorker::encode_around`] is not available, if it is not.
     pub fn recognises_special_everywhere(&self) -> Option<String> {
         match &self.shared.backend {

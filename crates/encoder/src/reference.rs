@@ -55,6 +55,15 @@ impl Reference {
         Ok(())
     }
 
+    /// The ids of a text, and for each the first character of its token in the text and the one behind its last, as the
+    /// library's Python package gives them.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>)> {
+        let encoding = library_call(|| self.tokenizer.encode_char_offsets(text, false)).map_err(|error| {
+            Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
+        })?;
+        Ok((encoding.get_ids().to_vec(), encoding.get_offsets().to_vec()))
+    }
+
     /// The offset of each token's first byte in the text. The ids must be those of the text.
     pub fn token_starts(&self, text: &str, ids: &[u32]) -> Result<Vec<usize>> {
         let tokenizer = self.with_offsets.get_or_make(|| {

@@ -8,7 +8,7 @@ import logging
 import os
 from collections.abc import Mapping, Sequence
 from pathlib import Path
-from typing import Any, Literal, Self, TypeAlias, Unpack, get_args
+from typing import Any, Literal, Self, TypeAlias, Unpack, get_args, overload
 
 import numpy as np
 import numpy.typing as npt
@@ -24,6 +24,7 @@ from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, ArgumentTypeError, TokenizerError
 
 Ids: TypeAlias = "npt.NDArray[np.int32]"
+Offsets: TypeAlias = "npt.NDArray[np.int64]"
 Config: TypeAlias = Literal["warn", "apply", "ignore"]
 
 _LARGEST_ID = 2**32 - 1
@@ -184,8 +185,23 @@ class Encoder:
             return cls(found.json_bytes, **found.options(options))
         return cls.from_file(load.find_pretrained(name, revision), config=config, **options)
 
-    def encode(self, text: str | bytes) -> Ids:
+    @overload
+    def encode(self, text: str | bytes, *, offsets: Literal[False] = False) -> Ids: ...
+
+    @overload
+    def encode(self, text: str | bytes, *, offsets: Literal[True]) -> tuple[Ids, Offsets]: ...
+
+    def encode(self, text: str | bytes, *, offsets: bool = False) -> "Ids | tuple[Ids, Offsets]":
         """The ids of `text`, a string or its UTF-8, int32 `[n]`, no special tokens added.
+
+        Args:
+          text: the text.
+          offsets: whether to return where each token is, too.
+
+        Returns:
+          The ids; with `offsets` also int64 `[n, 2]`, for each token the index of its first character in the text and
+          that behind its last, as the pinned `tokenizers` gives them. The library itself computes these: then a text
+          takes as long as there.
 
         Raises:
           ArgumentTypeError: `text` is neither a string nor bytes.
@@ -194,24 +210,38 @@ class Encoder:
             character and the token for unknown ones.
         """
         try:
-            return self._core.encode(text)
+            if not offsets:
+                return self._core.encode(text)
+            ids, _, spans = self._core.encode_with_offsets([text])
+            return ids, spans.reshape(-1, 2)
         except (TypeError, UnicodeError):
             checks.assert_encodable("text", text)
             raise
 
+    @overload
     def encode_batch(
-        self, texts: Sequence[str | bytes], threads: int | None = None
-    ) -> "tuple[Ids, npt.NDArray[np.int64]]":
+        self, texts: Sequence[str | bytes], threads: int | None = None, *, offsets: Literal[False] = False
+    ) -> tuple[Ids, Offsets]: ...
+
+    @overload
+    def encode_batch(
+        self, texts: Sequence[str | bytes], threads: int | None = None, *, offsets: Literal[True]
+    ) -> tuple[Ids, Offsets, Offsets]: ...
+
+    def encode_batch(
+        self, texts: Sequence[str | bytes], threads: int | None = None, *, offsets: bool = False
+    ) -> "tuple[Ids, Offsets] | tuple[Ids, Offsets, Offsets]":
         """The ids of many texts, on several threads. Signals are handled between texts: Ctrl-C ends the call.
 
         Args:
           texts: strings, or their UTF-8 as bytes, in a list, an array of Arrow or the like. Bytes are faster for text
             that is not ASCII: CPython converts a string to UTF-8 first, on one thread.
           threads: number of threads; None: as many as this process has cores.
+          offsets: whether to return where each token is in its text, too, see `encode`; on one thread.
 
         Returns:
           `ids` of all texts, int32 `[n]`, and `offsets`, int64 `[len(texts) + 1]`: text `i` has the ids
-          `ids[offsets[i]:offsets[i + 1]]`.
+          `ids[offsets[i]:offsets[i + 1]]`. With `offsets` also the characters of each token, int64 `[n, 2]`.
 
         Raises:
           ArgumentTypeError: `texts` is not a list of strings or bytes.
@@ -231,11 +261,25 @@ class Encoder:
         threads = checks.optional_integer("threads", threads, 1, 1024)
         texts = checks.items("texts", texts, expected)
         try:
+            if offsets:
+                return self._encode_with_offsets(texts)
             return self._core.encode_batch(texts, threads or _core.usable_cores())
         except (TypeError, UnicodeError):
             for number, text in enumerate(texts):
                 checks.assert_encodable(f"texts[{number}]", text)
             raise
+
+    def _encode_with_offsets(self, texts: Sequence[str | bytes]) -> tuple[Ids, Offsets, Offsets]:
+        try:
+            ids, borders, spans = self._core.encode_with_offsets(texts)
+        except TokenizerError:
+            for number, text in enumerate(texts):
+                try:
+                    self._core.encode_with_offsets([text])
+                except TokenizerError as error:
+                    raise TokenizerError(f"texts[{number}]: {error}") from None
+            raise
+        return ids, borders, spans.reshape(-1, 2)
 
     def decode(self, ids: "npt.ArrayLike") -> str:
         """The text of some ids, special tokens included. Ids outside the vocabulary are skipped.
@@ -295,6 +339,11 @@ class Encoder:
         return self._core.engine_reason
 
     @property
+    def is_function(self) -> bool:
+        """Whether a text has the same ids each time: not with BPE dropout, or two added tokens that normalize alike."""
+        return not (self._core.dropout or self._core.ambiguous_tokens)
+
+    @property
     def memory(self) -> dict[str, int]:
         """Bytes of the fast engine.
 
@@ -340,9 +389,7 @@ class Encoder:
                 digest.update(self.encode(text).tobytes() + b"end")
             except TokenizerError:
                 digest.update(b"no ids")
-        # With dropout, or two added tokens that normalize alike.
-        is_random = self._core.dropout or self._core.ambiguous_tokens
-        hash_of_ids = "none" if is_random else digest.hexdigest()[:16]
+        hash_of_ids = digest.hexdigest()[:16] if self.is_function else "none"
         return encode_values({"tokenizers": _core.TOKENIZERS_VERSION, "probe": hash_of_ids})
 
     def _id_of(self, name: str, token: str) -> int:

@@ -49,6 +49,31 @@ def test_any_text_has_the_ids_of_tokenizers(deepseek, text):
     assert ours.encode(text).tolist() == theirs.encode(text, add_special_tokens=False).ids
 
 
+@settings(max_examples=100, deadline=None)
+@given(st.lists(st.text(st.characters(exclude_categories=["Cs"])), max_size=4))
+def test_offsets_are_those_of_tokenizers(deepseek, texts):
+    ours, theirs = deepseek
+    wanted = theirs.encode_batch(texts, add_special_tokens=False)
+    for text, encoding in zip(texts, wanted, strict=True):
+        ids, offsets = ours.encode(text, offsets=True)
+        assert (ids.tolist(), offsets.tolist()) == (encoding.ids, [list(span) for span in encoding.offsets])
+        assert (ids.dtype, offsets.dtype, offsets.shape) == (np.int32, np.int64, (len(ids), 2))
+    ids, borders, offsets = ours.encode_batch(texts, offsets=True)
+    assert ids.tolist() == [token for encoding in wanted for token in encoding.ids]
+    assert offsets.tolist() == [list(span) for encoding in wanted for span in encoding.offsets]
+    assert borders.tolist() == np.cumsum([0, *(len(encoding.ids) for encoding in wanted)]).tolist()
+
+
+def test_offsets_of_a_text_that_cannot_be_encoded_name_it():
+    json_text = {
+        "pre_tokenizer": {"type": "Whitespace"},
+        "model": {"type": "WordLevel", "vocab": {"a": 0}, "unk_token": "?"},
+    }
+    encoder = gm.Encoder.from_bytes(json.dumps(json_text).encode())
+    with pytest.raises(gm.TokenizerError, match=r"texts\[1\]: "):
+        encoder.encode_batch(["a a", "b"], offsets=True)
+
+
 @pytest.mark.parametrize("threads", [None, 1, 3, 50])
 def test_batch_has_the_ids_of_its_texts(encoder, texts, threads):
     ids, offsets = encoder.encode_batch(texts[:40], threads=threads)

@@ -6,12 +6,13 @@ from typing import TYPE_CHECKING, Any
 from gristmill.errors import MissingExtraError
 
 if TYPE_CHECKING:
+    from gristmill.integrations.transformers.tokenizer import fast
     from gristmill.integrations.transformers.trainer import attach
 
-__all__ = ["attach"]
+__all__ = ["attach", "fast"]
 
 # `fast` needs no torch.
-_MODULES = {"attach": "trainer"}
+_MODULES = {"attach": "trainer", "fast": "tokenizer"}
 
 
 def __getattr__(name: str) -> Any:
