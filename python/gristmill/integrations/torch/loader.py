@@ -9,7 +9,7 @@ import torch
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
 from gristmill.integrations.torch import flattening, states
-from gristmill.integrations.torch.ranks import all_ranks, own_rank, whole_state
+from gristmill.integrations.torch.ranks import Ranks, all_ranks, own_rank, whole_state
 from gristmill.integrations.torch.steps import Rows
 from gristmill.integrations.torch.tensors import Mover, Tensors, device_of, on_cpu, on_device
 
@@ -68,7 +68,7 @@ class Loader:
         self._prefetch = checks.integer("prefetch", prefetch, 0, 1024)
         self._is_flat = checks.boolean("padding_free", padding_free)
         self._device = device_of(device)
-        self._ranks = all_ranks()
+        self._ranks = self._processes()
         self._rows = Rows(dataset, self.rank, self.world_size, self._ranks, with_mask=self._is_flat)
         self.batch_size = self._rows.rows
         if self._is_flat and any(name.startswith("image") for name in self._rows.names or ()):
@@ -134,6 +134,10 @@ class Loader:
     def _divided(self, arrays: dict[str, Any]) -> list[dict[str, Any]]:
         return [arrays]
 
+    def _processes(self) -> Ranks | None:
+        """The processes that take batches together."""
+        return all_ranks()
+
     def _compare(self) -> None:
         """Compares the ranks, streams and steps of all processes, once after each start."""
         if self._ranks is not None and not self._is_compared:
@@ -194,21 +198,24 @@ class PartedLoader(Loader):
       parts: the number of parts of a batch of this rank.
       more: further arguments of `Loader`.
 
+    Attributes:
+      parts: their number.
+
     Raises:
       ArgumentError: the rows of this rank cannot be divided into as many.
     """
 
     def __init__(self, dataset: Any, *, parts: int, **more: Any) -> None:
         super().__init__(dataset, **more)
-        self._parts = parts
+        self.parts = parts
         if self.batch_size % parts:
             raise ArgumentError(f"a rank's {self.batch_size} rows of a step cannot be divided into {parts} parts")
 
     def _divided(self, arrays: dict[str, Any]) -> list[dict[str, Any]]:
-        rows = self.batch_size // self._parts
+        rows = self.batch_size // self.parts
         return [
             {name: array[number * rows : (number + 1) * rows] for name, array in arrays.items()}
-            for number in range(self._parts)
+            for number in range(self.parts)
         ]
 
 

@@ -1,0 +1,104 @@
+"""`ExternalLoader` beside the rows of the stream; `make test-torch`."""
+
+import itertools
+
+import numpy as np
+import pytest
+
+import gristmill as gm
+from helpers import write_shard
+
+torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
+megatron = pytest.importorskip("gristmill.integrations.megatron")
+pytestmark = pytest.mark.filterwarnings("ignore")
+
+
+@pytest.fixture
+def dataset(tmp_path, texts, tokenizer_file):
+    for number in range(4):
+        write_shard(tmp_path / f"{number}.json.gz", [text[:700] for text in texts[number * 12 : number * 12 + 12]])
+
+    def make(**more):
+        return gm.PackedDataset(
+            str(tmp_path / "*.json.gz"), tokenizer=str(tokenizer_file.parent), text_field="raw_content",
+            sequence_length=64, batch_size=8, lanes=4, seed=5, packing="best_fit", **{"epochs": None, **more},
+        )  # fmt: skip
+
+    return make
+
+
+def rows(loader, count):
+    """The tokens of so many steps of a rank."""
+    return [batch["tokens"].numpy() for batch in itertools.islice(loader, count)]
+
+
+def test_batches_have_megatrons_names_and_types(dataset):
+    """Those that `get_batch_on_this_tp_rank` of Megatron-LM takes, and the shapes that it broadcasts into."""
+    loader = megatron.ExternalLoader(dataset(), 2, 0, 2)
+    first = next(iter(dataset()))
+    for part in range(2):
+        batch = next(loader)
+        own = {name: array[2 * part : 2 * part + 2] for name, array in first.items()}
+        assert {name: value.dtype for name, value in batch.items()} == {
+            "tokens": torch.int64, "labels": torch.int64, "loss_mask": torch.float32, "position_ids": torch.int64,
+        }  # fmt: skip
+        np.testing.assert_array_equal(batch["tokens"], own["inputs"])
+        np.testing.assert_array_equal(batch["labels"], own["targets"])
+        np.testing.assert_array_equal(batch["loss_mask"], own["targets_segmentation"] > 0)
+        np.testing.assert_array_equal(batch["position_ids"], own["inputs_position"])
+
+
+def test_segments_for_attention(dataset):
+    loader = megatron.ExternalLoader(dataset(), 1, 0, 1, cu_seqlens=True)
+    for batch in itertools.islice(loader, 40):
+        ends = batch["cu_seqlens"]
+        assert ends.dtype == batch["max_seqlen"].dtype == torch.int32
+        assert ends.shape[0] == 1
+        assert batch["max_seqlen"].tolist() == [int(ends.diff().max())]
+        begins = (batch["position_ids"][0] == 0).nonzero().flatten().tolist()
+        is_padding = batch["tokens"][0, int(ends[0, -2]) :].any().item() is False
+        assert ends[0, 0] == 0
+        assert ends[0, -1] == 64
+        assert ends[0, : -1 - is_padding].tolist() == [start for start in begins if start < ends[0, -1 - is_padding]]
+
+
+@pytest.mark.parametrize("epochs", [None, 1])
+def test_states_of_four_ranks_restore_on_two_and_one(dataset, epochs):
+    made = dataset(epochs=epochs)
+    wanted = [batch["inputs"] for batch in itertools.islice(made, 9)]
+    found, saved = [], None
+    for ranks in (4, 2, 1):
+        loaders = [megatron.ExternalLoader(made, 2, rank, ranks) for rank in range(ranks)]
+        for loader in loaders if saved else ():
+            loader.restore_state(saved)
+        parts = 8 // ranks // 2
+        own = [rows(loader, 3 * parts) for loader in loaders]
+        found += [
+            np.concatenate([part for one in own for part in one[step * parts : (step + 1) * parts]])
+            for step in range(3)
+        ]
+        saved = [loader.save_state() for loader in loaders]
+    np.testing.assert_array_equal(found, wanted)
+
+
+def test_state_within_a_global_batch_restores_on_the_same_ranks(dataset):
+    loader = megatron.ExternalLoader(dataset(), 2, 0, 1)
+    rows(loader, 6)
+    state = loader.save_state()
+    again = megatron.ExternalLoader(dataset(), 2, 0, 1)
+    again.restore_state(state)
+    assert again.save_state() == state
+    np.testing.assert_array_equal(rows(again, 5), rows(loader, 5))
+    with pytest.raises(gm.StateError, match="after 2 micro-batches of 2 rows"):
+        megatron.ExternalLoader(dataset(), 4, 0, 1).restore_state(state)
+
+
+def test_arguments_that_do_not_fit_are_refused(dataset):
+    with pytest.raises(gm.ArgumentError, match="micro_batch_size=1"):
+        megatron.ExternalLoader(dataset(), 2, 0, 1, cu_seqlens=True)
+    with pytest.raises(gm.ArgumentError, match="multiple of micro_batch_size=3"):
+        megatron.ExternalLoader(dataset(), 3, 0, 1)
+    with pytest.raises(gm.ArgumentError, match="expected 'maxtext'"):
+        megatron.ExternalLoader(dataset(layout="hf"), 2, 0, 1)
+    with pytest.raises(gm.StateError, match="expected a state_dict of ExternalLoader"):
+        megatron.ExternalLoader(dataset(), 2, 0, 1).restore_state({})
