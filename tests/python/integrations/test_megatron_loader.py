@@ -33,7 +33,7 @@ def rows(loader, count):
 
 
 def test_batches_have_megatrons_names_and_types(dataset):
-    """Those that `get_batch_on_this_tp_rank` of Megatron-LM takes, and the shapes that it broadcasts into."""
+    """`get_batch_on_this_tp_rank` of Megatron-LM takes these, and broadcasts into tensors of these types."""
     loader = megatron.ExternalLoader(dataset(), 2, 0, 2)
     first = next(iter(dataset()))
     for part in range(2):
