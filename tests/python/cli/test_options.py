@@ -69,7 +69,9 @@ def test_option_without_effect_is_refused(tmp_path, packing, capsys, shards, enc
 
 
 def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
-    assert set(EFFECTIVE) == {name for name, argument in ARGUMENTS.items() if argument.needs}
+    assert set(EFFECTIVE) == {
+        name for name, argument in ARGUMENTS.items() if argument.needs and argument.defines_stream
+    }
     for options, needed in [
         # Also with the value that is the default.
         (["--fit-window", 1024], "--fit-window has no effect without --packing best_fit"),
@@ -138,7 +140,7 @@ def test_options_match_the_arguments_of_the_dataset():
     # The others are positional, or make no sense for files.
     assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {
         "shards", "sample", "tokenizer", "provenance", "source_arrays", "on_stats",
-        "equal_steps",
+        "equal_steps", "attention_mask",
     }  # fmt: skip
     command = cli_options.dataset_options()(lambda **_: None)
     defaults = {option.name: option.default for option in click.command()(command).params}

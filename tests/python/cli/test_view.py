@@ -77,7 +77,8 @@ def test_page_holds_the_rows_of_the_stream(layout, batch_size, shards, encoder, 
     found = viewed(tmp_path, shards, "--tokenizer", tokenizer_file, *settings, "--rows", "20", "--step", "1").data
     if layout == "varlen":
         layout, options = "maxtext", {**options, "layout": "maxtext", "max_segments": 16}
-    dataset = gm.PackedDataset(shards, tokenizer=encoder, batch_size=batch_size, provenance=True, **options)
+    more = {"attention_mask": True} if layout == "hf" else {}
+    dataset = gm.PackedDataset(shards, tokenizer=encoder, batch_size=batch_size, provenance=True, **more, **options)
     rows = [row for element in dataset for row in (rows_of(element) if batch_size else [element])]
     per_step = batch_size or 4
     ids, marks, positions = {
