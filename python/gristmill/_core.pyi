@@ -101,7 +101,6 @@ def layout_fields(
     has_mask: bool = False,
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
-    attention_mask: bool = True,
 ) -> list[Field]: ...
 def count_records(
     folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int

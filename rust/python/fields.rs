@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 use super::choices::{self, LAYOUTS};
 use super::sample::ImageTextPlan;
 use crate::batch::layouts::{provenance_field, source_fields};
-use crate::batch::schema::{self, Content, with_element_type};
+use crate::batch::schema::{self, with_element_type};
 
 /// An array of a batch.
 #[pyclass(frozen, module = "gristmill._core")]
@@ -41,9 +41,9 @@ impl Field {
 /// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row.
 /// `provenance`: its entries in a row, and whether records may become several samples. `has_mask`: of
 /// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
-/// of. `images`: with those of images. `attention_mask`: with the mask of tokens, where the layout has one.
+/// of. `images`: with those of images.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, attention_mask=true))]
+#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
@@ -52,11 +52,9 @@ pub fn layout_fields(
     has_mask: bool,
     source_arrays: bool,
     images: Option<ImageTextPlan>,
-    attention_mask: bool,
 ) -> PyResult<Vec<Field>> {
     let layout = choices::find("layout", layout, &LAYOUTS)?;
     let mut fields = layout.fields(sequence_length, max_segments, has_mask);
-    fields.retain(|field| attention_mask || field.content != Content::Mask);
     fields.extend(provenance_field(provenance.0, provenance.1));
     if source_arrays {
         fields.extend(source_fields());

@@ -110,6 +110,9 @@ pub struct EncoderMemory {
     pub worker_bound: usize,
 }
 
+/// The ids of a text, and for each the first character of its token in the text and the one behind its last.
+pub type IdsAndSpans = (Vec<u32>, Vec<(usize, usize)>);
+
 /// A tokenizer, ready to encode. Cloning shares it.
 ///
 /// ```
@@ -297,9 +300,9 @@ impl Encoder {
         self.shared.reference()?.encode(text, ids)
     }
 
-    /// The ids of a text, and for each the first character of its token in the text and the one behind its last. The
-    /// reference tells them, since a normalizer and a post-processor change them.
-    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>)> {
+    /// The ids of a text with the characters of their tokens. The reference tells them, since a normalizer and a
+    /// post-processor change them.
+    pub fn encode_with_offsets(&self, text: &str) -> Result<IdsAndSpans> {
         self.shared.reference()?.encode_with_offsets(text)
     }
 

@@ -4,6 +4,7 @@ use ahash::AHashMap;
 use gristmill_system::catch_panic;
 use tokenizers::{AddedToken, ModelWrapper, PostProcessorWrapper, Tokenizer};
 
+use super::IdsAndSpans;
 use super::lazy::Lazy;
 use crate::error::{Error, Result};
 
@@ -57,7 +58,7 @@ impl Reference {
 
     /// The ids of a text, and for each the first character of its token in the text and the one behind its last, as the
     /// library's Python package gives them.
-    pub fn encode_with_offsets(&self, text: &str) -> Result<(Vec<u32>, Vec<(usize, usize)>)> {
+    pub fn encode_with_offsets(&self, text: &str) -> Result<IdsAndSpans> {
         let encoding = library_call(|| self.tokenizer.encode_char_offsets(text, false)).map_err(|error| {
             Error::Tokenizer(format!("the `tokenizers` library cannot encode this text: {error}"))
         })?;

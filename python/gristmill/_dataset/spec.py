@@ -121,7 +121,7 @@ class Spec:
         images = next((sample for sample in samples if isinstance(sample, ImageTextPlan)), None)
         rows, running = self.rows, self.running
         segments = most_segments(rows)
-        return _core.layout_fields(
+        fields = _core.layout_fields(
             rows.layout,
             rows.sequence_length,
             segments,
@@ -129,8 +129,8 @@ class Spec:
             has_mask,
             running.source_arrays,
             images,
-            running.attention_mask,
         )
+        return [field for field in fields if running.attention_mask or field.content != "mask"]
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
