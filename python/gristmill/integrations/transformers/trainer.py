@@ -4,8 +4,8 @@
     a process's rows        batch_size / processes
     micro-batch             per_device_train_batch_size of them; gradient_accumulation_steps make an update
 
-The trainer itself replays batches to find its place; here a checkpoint holds the place. It is written when the trainer
-has written the rest, after whole updates only, and it is that of the updates that were made, whatever was read ahead.
+The trainer itself replays batches to find its position; here a checkpoint holds it. It is that of the updates that were
+made, whatever was read ahead, and is written first: a checkpoint that the trainer has finished has it.
 """
 
 import inspect
@@ -14,8 +14,6 @@ import operator
 from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
-
-from transformers import TrainerCallback
 
 from gristmill import PackedDataset
 from gristmill._util import atomic_files
@@ -89,7 +87,8 @@ class _TrainBatches:
         trainer.get_train_dataloader = lambda: self
         self._inner = trainer._inner_training_loop
         trainer._inner_training_loop = self._train
-        trainer.add_callback(_Saving(self))
+        self._inner_save = trainer._save_checkpoint
+        trainer._save_checkpoint = self._save
 
     @property
     def batch_size(self) -> int:
@@ -128,7 +127,7 @@ class _TrainBatches:
             except (OSError, ValueError, KeyError, AttributeError) as error:
                 raise StateError(
                     f"{path} is missing or damaged: the checkpoint was saved by a trainer without "
-                    "gristmill.integrations.transformers.attach, or was not finished; resume from another one"
+                    "gristmill.integrations.transformers.attach; resume from another one"
                 ) from error
         self._loader.load_state_dict(state)
         self._steps, self._states = steps, {steps: self._loader.state_dict()}
@@ -148,26 +147,18 @@ class _TrainBatches:
             for part in parts:
                 yield _named(part, self._names)
 
-    def save(self, folder: Path, step: int, *, writes: bool) -> None:
-        """Saves the state of all processes after so many updates; called on all of them."""
+    def _save(self, model: Any, trial: Any, *args: Any, **kwargs: Any) -> Any:
+        """Saves the state of all processes after the updates that were made, and then the rest of the checkpoint."""
+        trainer = self._trainer
+        step = trainer.state.global_step
         if step not in self._states:
             raise StateError(f"the trainer has made {step} updates, and has taken the batches of {self._steps}")
         state = whole_state(self._states[step])
-        if writes:
+        if trainer.args.should_save:
+            folder = Path(trainer._get_output_dir(trial=trial), f"checkpoint-{step}")
+            folder.mkdir(parents=True, exist_ok=True)
             atomic_files.write_json(folder / STATE_FILE, {_STEP: step, **state})
-
-
-class _Saving(TrainerCallback):
-    """Adds the stream's state to the checkpoint that the trainer has written."""
-
-    def __init__(self, batches: _TrainBatches) -> None:
-        self._batches = batches
-
-    def on_save(self, args: Any, state: Any, control: Any, **kwargs: Any) -> None:
-        """See `TrainerCallback`."""
-        del control, kwargs
-        folder = Path(args.output_dir, f"checkpoint-{state.global_step}")
-        self._batches.save(folder, state.global_step, writes=args.should_save)
+        return self._inner_save(model, trial, *args, **kwargs)
 
 
 class _EvalBatches:
