@@ -1,5 +1,6 @@
 """Importing an adapter where its trainer is not installed."""
 
+import importlib
 import sys
 
 import pytest
@@ -14,3 +15,22 @@ def test_torchtitan_names_what_to_install(monkeypatch, missing):
     monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(gm.MissingExtraError, match=r"needs torch and torchtitan: .*; pip install torch torchtitan"):
         import gristmill.integrations.torchtitan  # noqa: F401
+
+
+@pytest.mark.parametrize(
+    ("module", "name", "message"),
+    [
+        ("torch", "Loader", "gristmill.integrations.torch needs torch: pip install torch"),
+        ("transformers", "attach", "pip install torch"),
+        ("transformers", "fast", "fast needs transformers, which is not installed: pip install transformers"),
+        ("lightning", "DataModule", "needs torch and lightning: .*; pip install torch lightning"),
+        ("megatron", "ExternalLoader", "gristmill.integrations.megatron needs torch: pip install torch"),
+    ],
+)
+def test_adapters_for_pytorch_name_what_to_install(monkeypatch, module, name, message):
+    for loaded in [loaded for loaded in sys.modules if loaded.startswith("gristmill.integrations.")]:
+        monkeypatch.delitem(sys.modules, loaded)
+    for missing in ("torch", "transformers", "lightning", "pytorch_lightning"):
+        monkeypatch.setitem(sys.modules, missing, None)
+    with pytest.raises(gm.MissingExtraError, match=message):
+        getattr(importlib.import_module(f"gristmill.integrations.{module}"), name)

@@ -14,7 +14,9 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from helpers import PATIENCE, ROOT, write_shard
+from chat_models import write_vision
+from helpers import PATIENCE, ROOT, tar_of, write_shard
+from images import captions
 from run_hosts import HostFailedError, run_hosts
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
@@ -187,6 +189,24 @@ class TestRanks:
         one = Loader(dataset)
         one.load_state_dict(state)
         assert_same(found + as_arrays(itertools.islice(one, 3)), wanted)
+
+    def test_images(self, tmp_path):
+        for shard in range(4):
+            (tmp_path / f"{shard}.tar").write_bytes(tar_of(captions(12, shard)))
+        model = gm.ImageModel("qwen3-vl", patch_size=4, min_pixels=64, max_pixels=512)
+        dataset = gm.PackedDataset(
+            str(tmp_path / "*.tar"), tokenizer=write_vision(tmp_path / "vision"), packing="pad", batch_size=8, lanes=4,
+            sample=gm.ImageText(model, text=gm.Text("txt")), sequence_length=256, layout="hf",
+        )  # fmt: skip
+        wanted = list(dataset)
+        two = [Loader(dataset, rank, 2) for rank in range(2)]
+        found = joined([as_arrays(itertools.islice(loader, 3)) for loader in two])
+        one = Loader(dataset)
+        one.load_state_dict(two[0].state_dict() | two[1].state_dict())
+        assert "image_patches" in found[0]
+        assert_same(found + as_arrays(one), wanted)
+        with pytest.raises(gm.ArgumentError, match="rows with images keep their padding"):
+            Loader(dataset, padding_free=True)
 
     def test_prompts(self, prompts):
         dataset = prompts(epochs=2, num_generations=2)
