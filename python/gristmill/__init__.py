@@ -16,7 +16,8 @@ from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.source import Source
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
+from gristmill._sample.fields import Field
+from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text, Tokens
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
@@ -61,6 +62,7 @@ __all__ = [
     "Completion",
     "Encoder",
     "EnergonFolder",
+    "Field",
     "FillInTheMiddle",
     "GlobalBatches",
     "GristmillError",
@@ -88,6 +90,7 @@ __all__ = [
     "TemplateError",
     "Text",
     "TokenizerError",
+    "Tokens",
     "__version__",
     "build_info",
     "check_replicas",

@@ -97,6 +97,7 @@ def layout_fields(
     has_mask: bool = False,
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
+    fields: Sequence[CarriedField] = ...,
 ) -> list[Field]: ...
 def count_records(
     folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int

@@ -141,6 +141,8 @@ pub struct Block {
     pub first_id: usize,
     /// Index of its first image.
     pub first_image: usize,
+    /// Index of the first document among the samples that have values.
+    pub first_sample: usize,
     /// The quarantined records.
     pub quarantined: QuarantineLog,
     /// The number of filtered records.

@@ -5,6 +5,7 @@ use super::placement::{self, Cost, Placed, Room};
 use crate::image::Image;
 use crate::lane::block::{Block, BlockEnd, Document};
 use crate::lane::cursor::{RecordPosition, Totals};
+use crate::lane::values::Values;
 use crate::random::{Purpose, hash, permutation};
 use crate::spec::{Packing, Shuffle, SourceSpec};
 
@@ -124,6 +125,12 @@ impl Window {
     /// Whether each of its tokens is trained on; `None`: all are.
     pub fn trained(&self, part: &Part) -> Option<&[bool]> {
         self.blocks[part.block as usize].ids.trained.get(part.start..part.start + self.document(part).tokens)
+    }
+
+    /// The values of fields of a part's document.
+    pub fn values(&self, part: &Part) -> Values<'_> {
+        let Block { ids, first_sample, .. } = &self.blocks[part.block as usize];
+        Values::new(&ids.columns, part.start, first_sample + part.document as usize)
     }
 
     /// The images of a part's document.

@@ -154,6 +154,7 @@ impl Pipeline {
         let rows = host.lanes.len() * spec.rows_per_lane;
         let (length, segments) = (spec.sequence_length, spec.most_segments());
         let mut fields = spec.layout.fields(length, segments, stream.has_mask());
+        fields.extend(spec.layout.value_fields(stream.fields(), length, segments));
         fields.extend(provenance_field(host.provenance, stream.makes_several()));
         if host.names_sources && stream.mixing.is_some() {
             fields.extend(source_fields());

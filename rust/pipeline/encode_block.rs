@@ -14,7 +14,7 @@ use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
-use crate::prepare::{Prepare, Prepared, Sample, trained_tokens, trains_words};
+use crate::prepare::{Prepare, Prepared, Sample, TextWithFields, trained_tokens, trains_words};
 use crate::random::hash;
 use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
 
@@ -80,7 +80,8 @@ impl BlockEncoder {
     /// Turns raw records into samples, and removes them from `raw`. Returns also how many documents were compared with
     /// the reference and found equal.
     pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {
-        let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
+        let spec = Arc::clone(&self.spec);
+        let ids = self.ids.take(&spec.fields.all);
         let mut prepared = std::mem::take(&mut self.prepared);
         let mut verified = 0;
         let samples = samples_of(&spec, raw, ids, &mut prepared, |sample, document, ids| {
@@ -106,11 +107,16 @@ impl BlockEncoder {
             return self.encode_with_images(&rules, sample, document, ids);
         }
         let before = ids.len();
+        if let Prepare::Tokens(_) = &self.spec.prepare {
+            let tokens = self.add_ids(sample, ids);
+            return Ok((self.finish(sample, Document { tokens, ..document }, before, ids)?, false));
+        }
         ids.extend(self.spec.bos);
         let Sample { text, data, .. } = sample;
         let parts = match &self.spec.prepare {
             Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
-            Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) | Prepare::ImageText(_) => None,
+            Prepare::TextWithFields(TextWithFields { fill: Some(fill), .. }) => fill.parts(text, &document),
+            _ => None,
         };
         let compared = match parts {
             None => self.encode_text(text, data, &document, ids),
@@ -120,6 +126,27 @@ impl BlockEncoder {
         ids.extend(self.spec.eos);
         let document = Document { tokens: ids.len() - before, ..document };
         Ok((self.finish(sample, document, before, ids)?, compared))
+    }
+
+    /// Appends ready ids, their mask and their values, and says how many ids it were. A sample without any has neither BOS nor
+    /// EOS.
+    fn add_ids(&self, sample: &Sample, ids: &mut IdBuffer) -> usize {
+        let Sample { ids: own, trained_ids, is_ended, values, .. } = sample;
+        if own.is_empty() {
+            return 0;
+        }
+        let (bos, eos) = (self.spec.bos, self.spec.eos.filter(|_| !is_ended));
+        ids.extend(bos);
+        ids.extend_from_slice(own);
+        ids.extend(eos);
+        if let Some(&is_trained) = trained_ids.last() {
+            ids.trained.extend(bos.map(|_| false));
+            ids.trained.extend_from_slice(trained_ids);
+            ids.trained.extend(eos.map(|_| is_trained));
+        }
+        let (before, after) = (usize::from(bos.is_some()), usize::from(eos.is_some()));
+        ids.add_token_values(before, values, after);
+        before + own.len() + after
     }
 
     /// Appends the mask of a document whose ids begin at `before`, if it has one, and cuts what is longer than a row.
@@ -136,7 +163,7 @@ impl BlockEncoder {
             return Ok(Encoded::Filtered);
         }
         let has_mask = prepare.has_mask();
-        if has_mask {
+        if has_mask && !matches!(prepare, Prepare::Tokens(_)) {
             match self.mask(sample, before, ids) {
                 Ok(only_stops) => document.only_stops = only_stops,
                 Err(reason) => return Ok(Encoded::Bad(self.located(&document, reason))),
@@ -154,14 +181,12 @@ impl BlockEncoder {
                     document.tokens = sequence_length;
                     let cut = before + self.spec.rows.kept_before_cut();
                     let dropped = cut..cut + document.dropped;
-                    ids.drain(dropped.clone());
-                    if has_mask {
-                        ids.trained.drain(dropped);
-                    }
+                    ids.remove_tokens(&dropped);
                 }
             }
         }
-        Ok(if has_mask { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
+        let is_judged = has_mask && document.tokens > 0;
+        Ok(if is_judged { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
     }
 
     /// The result of encoding a document, by which of its tokens are trained on.
@@ -411,10 +436,10 @@ pub(crate) fn samples_of(
                 let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
                 let name = spec.shards[shard as usize].name();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
-                    spec.prepare.record(&spec.read, name, record, prepared)
+                    spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
                 } else {
                     let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
-                    spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
+                    spec.prepare.joined_record(&spec.read.projection, &spec.fields, name, record, joined, prepared)
                 };
                 let samples = &prepared.samples;
                 let encoded = match is_kept {
@@ -489,13 +514,14 @@ fn encode_samples(
     let mut filtered_samples = 0;
     for (number, sample) in samples.iter().enumerate().skip(first) {
         let position = RecordPosition { sample: number as u64, ..record.position };
-        let document = Document { position, text_bytes: sample.text.len(), ..record };
+        let document = Document { position, text_bytes: sample.bytes(), ..record };
         let before_sample = ids.mark();
         let error = match encode(sample, document, ids) {
             Ok(Encoded::Document(document)) => {
                 let document =
                     Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
                 entries.push(SampleEntry::Document { document, next: None });
+                ids.add_sample(&sample.values);
                 continue;
             }
             Ok(Encoded::Filtered) => {

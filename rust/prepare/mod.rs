@@ -15,20 +15,25 @@ pub mod instruction;
 mod message;
 mod share_gpt;
 pub mod sidecars;
+pub mod tokens;
+pub mod values;
 
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
 use crate::error::ShardError;
-use crate::format::{GroupImages, Projection, RawRecord, ReadOptions, Values};
+use crate::format::{GroupImages, Projection, RawKind, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
 use chat::Conversations;
 use completion::Completions;
 use fill_in_the_middle::FillInTheMiddle;
 use image_text::{ImageTexts, TextPart};
+use field::Field;
 use sidecars::{Joined, JoinedScratch, located};
+use tokens::ReadyTokens;
+use values::SourceFields;
 
 /// The kind of sample that a record becomes.
 #[derive(Debug, Clone)]
@@ -37,12 +42,27 @@ pub enum Prepare {
     Text,
     /// The same, of which some documents are cut before they are encoded.
     FillInTheMiddle(FillInTheMiddle),
+    /// A text of which other columns are read, too.
+    TextWithFields(TextWithFields),
+    /// Ready ids.
+    Tokens(Box<ReadyTokens>),
     /// A conversation.
     Chat(Arc<Conversations>),
     /// A prompt and its completion.
     Completion(Completions),
     /// Images with a text or a conversation.
     ImageText(Arc<ImageTexts>),
+}
+
+/// How records become texts with values of fields.
+#[derive(Debug, Clone)]
+pub struct TextWithFields {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
+    /// The key of the text.
+    pub text: Field,
+    /// How documents are cut before they are encoded.
+    pub fill: Option<FillInTheMiddle>,
 }
 
 /// A sample before it is encoded.
@@ -56,16 +76,40 @@ pub struct Sample {
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
+    /// Its ids, if they are ready, and whether each is trained on, if that is known.
+    pub ids: Vec<u32>,
+    /// See `ids`.
+    pub trained_ids: Vec<bool>,
+    /// Whether the ids end with the token that ends documents.
+    pub is_ended: bool,
+    /// For each of the stream's fields the values of the sample or its ids; empty where it has none.
+    pub values: Vec<Vec<u8>>,
 }
 
 impl Sample {
     /// Empties it, and keeps its memory.
     pub fn clear(&mut self) {
-        let Self { text, trained, data, images } = self;
+        let Self { text, trained, data, images, ids, trained_ids, is_ended, values } = self;
+        ids.clear();
+        trained_ids.clear();
+        *is_ended = false;
+        values.clear();
         text.clear();
         trained.clear();
         data.clear();
         images.clear();
+    }
+
+    /// Sets the values of a field.
+    fn set_values(&mut self, field: usize, values: Vec<u8>) {
+        self.values.resize_with(self.values.len().max(field + 1), Vec::new);
+        self.values[field] = values;
+    }
+
+    /// The bytes that it takes in memory while it waits for its row: of ready ids four each, and their values.
+    pub fn bytes(&self) -> usize {
+        let values = self.values.iter().map(Vec::len).sum::<usize>();
+        self.text.len() + if self.ids.is_empty() { 0 } else { size_of_val(&*self.ids) + values }
     }
 }
 
@@ -100,7 +144,7 @@ impl Samples {
     pub fn shrink(&mut self, most: usize) {
         self.clear();
         self.all.truncate(1);
-        self.all.retain(|sample| sample.text.capacity() <= most);
+        self.all.retain(|sample| sample.text.capacity().max(size_of::<u32>() * sample.ids.capacity()) <= most);
     }
 }
 
@@ -109,6 +153,12 @@ impl Deref for Samples {
 
     fn deref(&self) -> &[Sample] {
         &self.all[..self.count]
+    }
+}
+
+impl DerefMut for Samples {
+    fn deref_mut(&mut self) -> &mut [Sample] {
+        &mut self.all[..self.count]
     }
 }
 
@@ -123,9 +173,14 @@ pub struct Prepared {
 impl Prepare {
     /// Whether samples say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
-        !self.is_text()
+        match self {
+            Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
+            Self::Tokens(tokens) => tokens.mask.is_some(),
+            Self::Chat(_) | Self::Completion(_) | Self::ImageText(_) => true,
+        }
     }
 
+    /// Whether of a record the text under one key is all that is wanted.
     fn is_text(&self) -> bool {
         matches!(self, Self::Text | Self::FillInTheMiddle(_))
     }
@@ -138,7 +193,11 @@ impl Prepare {
     /// Whether the token after the sample is trained on.
     pub fn trains_eos(&self) -> bool {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) | Self::Chat(_) => false,
+            Self::Text
+            | Self::FillInTheMiddle(_)
+            | Self::TextWithFields(_)
+            | Self::Tokens(_)
+            | Self::Chat(_) => false,
             Self::Completion(_) => true,
             Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
         }
@@ -152,7 +211,11 @@ impl Prepare {
                 TextPart::Chat(conversations) => conversations.template.written_tokens(),
                 TextPart::Text(_) => &[],
             },
-            Self::Text | Self::FillInTheMiddle(_) | Self::Completion(_) => &[],
+            Self::Text
+            | Self::FillInTheMiddle(_)
+            | Self::TextWithFields(_)
+            | Self::Tokens(_)
+            | Self::Completion(_) => &[],
         }
     }
 
@@ -169,7 +232,8 @@ impl Prepare {
     /// Whether a sample without trained tokens is left out; else it is a bad record.
     pub fn drops_untrained(&self) -> bool {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) => false,
+            Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
+            Self::Tokens(tokens) => tokens.drops_untrained,
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
             Self::ImageText(samples) => match &samples.text {
@@ -184,6 +248,7 @@ impl Prepare {
     pub fn record(
         &self,
         options: &ReadOptions,
+        fields: &SourceFields,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         prepared: &mut Prepared,
@@ -193,28 +258,46 @@ impl Prepare {
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
         }
-        options.select(shard, record, &mut scratch.own, |values| self.fill(values, record.images, samples))
+        if let RawKind::Ids { kind, is_ended } = record.kind {
+            let sample = samples.add();
+            sample.is_ended = is_ended;
+            return kind.ids(record.bytes, &mut sample.ids).map(|()| true).map_err(|(index, found)| {
+                let reason = format!("expected ids from 0 to {}, found {found} at index {index}", i32::MAX);
+                located(shard, record.position, reason)
+            });
+        }
+        options.select(shard, record, &mut scratch.own, |values| {
+            self.fill(values, fields, record.images, samples)
+        })
     }
 
-    /// Appends the samples of a record that have a mask. The error is a message about the record.
+    /// Appends the samples of a record, with their values of fields. The error is a message about the record.
     fn fill(
         &self,
         values: &Values<'_>,
+        fields: &SourceFields,
         images: Option<&GroupImages>,
         samples: &mut Samples,
     ) -> Result<(), String> {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) => Ok(()),
-            Self::Chat(conversations) => conversations.render(values, samples),
-            Self::Completion(completions) => completions.join(values, samples.add()),
-            Self::ImageText(texts) => texts.fill(values, images, samples),
+            Self::Text | Self::FillInTheMiddle(_) => {}
+            Self::TextWithFields(texts) => {
+                samples.add().text.push_str(&texts.text.text_of(values, "text_field")?);
+            }
+            Self::Tokens(tokens) => tokens.read(values, samples.add())?,
+            Self::Chat(conversations) => conversations.render(values, samples)?,
+            Self::Completion(completions) => completions.join(values, samples.add())?,
+            Self::ImageText(texts) => texts.fill(values, images, samples)?,
         }
+        fields.read(values, samples)
     }
 
     /// How many of the projection's paths are those of the filter; they come first.
     fn filter_paths(&self, projection: &Projection) -> usize {
         match self {
             Self::Text | Self::FillInTheMiddle(_) => projection.paths().len(),
+            Self::TextWithFields(texts) => texts.filter_paths,
+            Self::Tokens(tokens) => tokens.filter_paths,
             Self::Chat(conversations) => conversations.filter_paths,
             Self::Completion(completions) => completions.filter_paths,
             Self::ImageText(samples) => samples.filter_paths,
@@ -225,6 +308,7 @@ impl Prepare {
     pub fn joined_record(
         &self,
         projection: &Projection,
+        fields: &SourceFields,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         sidecars: Joined<'_>,
@@ -234,7 +318,7 @@ impl Prepare {
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            let fill = |values: &Values<'_>| self.fill(values, record.images, samples);
+            let fill = |values: &Values<'_>| self.fill(values, fields, record.images, samples);
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
         let text = &mut samples.add().text;

@@ -80,6 +80,7 @@ impl Reading {
                 projection: columns.with_paths(paths),
                 keep,
                 max_document_bytes: self.max_document_bytes,
+                ids: None,
             }),
             filter_paths,
             sidecars,
@@ -130,7 +131,7 @@ pub fn count_records(
 ) -> PyResult<u64> {
     let places = places(folder, storage, Places::IO_BYTES, None);
     let read =
-        Arc::new(ReadOptions { places, projection: Projection::all(), keep: None, max_document_bytes });
+        Arc::new(ReadOptions { places, projection: Projection::all(), keep: None, max_document_bytes, ids: None });
     let shards: Vec<Shard> = shards.into_iter().map(|(path, size)| Shard::whole(path, size)).collect();
     let mut signals = Signals::new();
     let count = guarded(py, || {

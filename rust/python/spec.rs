@@ -11,11 +11,14 @@ use pyo3::prelude::*;
 use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY};
 use super::keep::{Selected, Selection};
 use super::pipeline::usable_cores;
-use super::sample::Sample;
+use super::fields::{FieldPlan, field_specs};
+use super::sample::{FillPlan, Keyed, Sample, Wanted};
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
 use crate::prepare::Prepare;
+use crate::prepare::values::SourceFields;
+use crate::spec::fields::FieldSpec;
 use crate::spec::mixture::{Mixing, Stage, Unit};
 use crate::spec::{
     HostSpec, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
@@ -54,6 +57,7 @@ pub struct Spec {
     rows_per_lane: usize,
     delivers_untrained: bool,
     mixing: Option<MixingPlan>,
+    carried_fields: Vec<FieldPlan>,
 }
 
 /// How sources are mixed; those of prompts, too.
@@ -81,6 +85,8 @@ struct Source {
     split_bytes: u64,
     text_field: String,
     sample: Option<Sample>,
+    /// For each field of the stream its key; None if the source lacks it.
+    field_keys: Vec<Option<String>>,
     selection: Selection,
     max_document_bytes: u64,
     eos: Option<u32>,
@@ -143,12 +149,13 @@ impl Spec {
     /// The arguments that define the stream.
     pub fn stream(self) -> Result<StreamSpec, Error> {
         let Self { sources, rows, order, rows_per_lane, delivers_untrained, stream_name, mixing, .. } = self;
+        let fields: Arc<[FieldSpec]> = field_specs(self.carried_fields)?.into();
         let spec = rows.spec(rows_per_lane)?;
         let (mut found, mut first_piece) = (Vec::with_capacity(sources.len()), 0);
         for (number, source) in (0..).zip(sources) {
             let log_name =
                 if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
-            let own = source.spec(spec, &order, delivers_untrained)?;
+            let own = source.spec(spec, &order, delivers_untrained, &fields)?;
             let pieces = own.shards.len() as u32;
             found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
             first_piece += pieces;
@@ -203,7 +210,13 @@ impl MixingPlan {
 
 impl Source {
     /// The source, as if there were no other one.
-    fn spec(self, rows: RowSpec, order: &Order, delivers_untrained: bool) -> Result<SourceSpec, Error> {
+    fn spec(
+        self,
+        rows: RowSpec,
+        order: &Order,
+        delivers_untrained: bool,
+        fields: &Arc<[FieldSpec]>,
+    ) -> Result<SourceSpec, Error> {
         let make_on_error = choices::find("on_error", &self.on_error, &ON_ERRORS)?;
         let e_tags = self.e_tags.into_iter().chain(std::iter::repeat(None));
         let shards =
@@ -222,11 +235,29 @@ impl Source {
         let selected = self.selection.into_selected(&places, self.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;
-        let text = |paths| Projection::text(self.text_field).with_paths(paths);
-        let (prepare, projection) = match self.sample {
-            None => (Prepare::Text, text(paths)),
-            Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
-            Some(Sample::Masked(plan)) => plan.plan(paths, columns, rows.sequence_length)?,
+        let has_fields = self.field_keys.iter().any(Option::is_some);
+        let ids = match &self.sample {
+            Some(Sample::Keyed(Keyed::Tokens(plan))) => Some(plan.id_files(self.eos, !has_fields && paths.is_empty())?),
+            _ => None,
+        };
+        let key = &self.text_field;
+        let text = |prepare, paths| (prepare, Projection::text(key).with_paths(paths), Vec::new());
+        let fill = |plan: FillPlan| plan.fill(order.seed);
+        let (prepare, projection, keys) = match self.sample {
+            None if !has_fields => text(Prepare::Text, paths),
+            Some(Sample::FillInTheMiddle(plan)) if !has_fields => {
+                text(Prepare::FillInTheMiddle(fill(plan)), paths)
+            }
+            sample => {
+                let mut wanted = Wanted::new(paths, columns);
+                let prepare = match sample {
+                    None => wanted.text(key, None),
+                    Some(Sample::FillInTheMiddle(plan)) => wanted.text(key, Some(fill(plan))),
+                    Some(Sample::Keyed(sample)) => sample.prepare(&mut wanted, rows.sequence_length)?,
+                };
+                let keys = self.field_keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect();
+                (prepare, wanted.projection(), keys)
+            }
         };
         let untrained_rows = match &prepare {
             _ if delivers_untrained || !prepare.has_mask() => UntrainedRows::Deliver,
@@ -245,10 +276,12 @@ impl Source {
                 projection,
                 keep,
                 max_document_bytes: self.max_document_bytes,
+                ids,
             }),
             drop,
             sidecars,
             prepare,
+            fields: SourceFields { all: Arc::clone(fields), keys },
             on_error: make_on_error(self.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: self.shuffle_window }),
             epochs: self.epochs,

@@ -1,5 +1,6 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+pub mod fields;
 pub mod mixture;
 pub mod rows;
 pub mod sidecars;
@@ -10,6 +11,7 @@ use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::lane::block::Document;
 use crate::prepare::Prepare;
+use crate::prepare::values::SourceFields;
 use crate::store::Shard;
 use mixture::Mixing;
 use rows::Rows;
@@ -140,6 +142,8 @@ pub struct SourceSpec {
     pub drop: Arc<Rows>,
     /// The kind of sample that a record becomes.
     pub prepare: Prepare,
+    /// The fields of the stream, and where the records have their values.
+    pub fields: SourceFields,
     /// The policy for bad records.
     pub on_error: OnError,
     /// The fate of rows that train nothing.

@@ -77,20 +77,22 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     `image_segmentation` and `image_position` (int32 `[rows, max_images]`): for each image 1, its segment, and the index
     of its first token. With `mrope`, `inputs_position` or its like is `[rows, 3, sequence_length]`.
 
+    With `fields` of a sample, rows also hold the arrays that `Field` names.
+
     With a `Mixture`, each row is of one of its sources. Each source has the arguments of `Source` of its own, and they
     are not given here. The rows of a source are those that a dataset of it alone would have, one after another.
 
     Args:
       shards: a glob, a path, a list of either, a `Manifest`, an `EnergonFolder`, or a `Mixture`. A file that is named
         twice is read once.
-      tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
+      tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`. None: with `Tokens`, which need none.
       text_field: key of the record that holds the text.
       sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on; with
         `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`,
         `Instruction` or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that
         are trained on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`),
         or 0 in the array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have.
-        A conversation gets neither EOS nor BOS but by its template. `ImageText`: images with a text or a conversation.
+        A conversation gets neither EOS nor BOS but by its template. `Tokens`: ready ids. `ImageText`: images with a text or a conversation.
         "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
@@ -187,7 +189,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         self,
         shards: "Pathish | Iterable[Pathish] | Manifest | EnergonFolder | Mixture",
         *,
-        tokenizer: "Encoder | Pathish",
+        tokenizer: "Encoder | Pathish | None" = None,
         text_field: str = "text",
         sample: "Sample | None" = None,
         keep: str | None = None,

@@ -8,7 +8,9 @@ from typing import Any
 import gristmill._core as _core
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._sample.plans import ImageTextPlan
-from gristmill._sample.samples import Chat, ImageText
+from gristmill._sample import fields, samples
+from gristmill._sample.fields import CarriedField
+from gristmill._sample.samples import Chat, ImageText, Tokens, fields_of
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
@@ -122,7 +124,13 @@ class Spec:
             has_mask,
             running.source_arrays,
             images,
+            self.carried_fields,
         )
+
+    @property
+    def carried_fields(self) -> list[CarriedField]:
+        """The fields that travel with tokens or samples, of all sources."""
+        return fields.union({source.name: source.fields for source in self.sources})
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -166,7 +174,8 @@ class Spec:
     def alone(self, source: SourceSpec) -> "Spec":
         """The stream of one of the sources."""
         listed = self.running.quarantine_file if source.on_error == "quarantine" else None
-        alone = replace(self, sources=[replace(source, name="")], mixing=None)
+        own = replace(source, name="", field_keys=fields.keys(source.fields, source.fields))
+        alone = replace(self, sources=[own], mixing=None)
         return alone.with_running(quarantine_file=listed, source_arrays=False)
 
 
@@ -179,10 +188,16 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     mixed = Mixing.of(given["shards"])
     given = {**given, "source_arrays": checks.boolean("source_arrays", given["source_arrays"])}
     sources, lanes, files = [], [], []
-    for name, own in (_arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)).items():
+    of_sources = _arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)
+    has_sample_fields = any(
+        field.per == "sample"
+        for name, own in of_sources.items()
+        for field in _fields_of(name, own["sample"])
+    )
+    for name, own in of_sources.items():
         with of_source(name):
             values = check(ARGUMENTS, own)
-            rows = make_rows(values)
+            rows = make_rows(values, has_sample_fields=has_sample_fields)
             provenance = provenance_entries(values["provenance"], rows)
             check_equal_steps(rows.batch_size, values["shard_count"], equal_steps=values["equal_steps"])
             check_sizes(rows, provenance)
@@ -194,6 +209,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
             sources.append(source)
             files.append(values["quarantine_file"])
     _check_images(sources)
+    carried = fields.union({source.name: source.fields for source in sources})
+    check_sizes(rows, provenance, fields=carried)
+    sources = [replace(source, field_keys=fields.keys(carried, source.fields)) for source in sources]
     order = Order(**{**{name: values[name] for name in arguments_of(Order)}, "lanes": min(lanes)})
     fixed: dict[str, Any] = {
         "quarantine_file": next(filter(None, files), None),
@@ -215,12 +233,19 @@ def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
         if row.scope != "source":
             row.kind.check(name, given[name])
     own = arguments_of_sources(given, ARGUMENTS)
-    encoder = as_encoder(given["tokenizer"])
+    are_ready = all(isinstance(arguments["sample"], Tokens) for arguments in own.values())
+    encoder = as_encoder(given["tokenizer"], is_needed=not are_ready)
     for arguments in own.values():
         sample = arguments["sample"]
         is_chat = isinstance(sample, Chat) or (isinstance(sample, ImageText) and isinstance(sample.text, Chat))
         arguments |= {"tokenizer": encoder, **({"eos": None, "bos": False} if is_chat else {})}
     return own
+
+
+def _fields_of(name: str, sample: Any) -> list[CarriedField]:
+    """The fields of a source's sample."""
+    with of_source(name):
+        return fields_of(samples.check("sample", sample))
 
 
 def _check_images(sources: Sequence[SourceSpec]) -> None:

@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import gristmill._core as _core
 from gristmill._filter.compiler import Keep
+from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import Plan
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
@@ -148,7 +149,7 @@ class Input:
         SampleKind(),
         None,
         "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Instruction`, "
-        "`gm.Completion`, `gm.ImageText`.",
+        "`gm.Completion`, `gm.Tokens`, `gm.ImageText`.",
         none="the text in `text_field`",
         see="fine-tuning.md",
     )
@@ -241,7 +242,13 @@ class Tokenizing:
     """The tokens of a document. A conversation has no EOS and BOS but those of its template."""
 
     scope: ClassVar[Scope] = "stream"
-    tokenizer: Encoder = _argument(Other(), REQUIRED, "The path of a tokenizer.json or its folder, or an `Encoder`.")
+    tokenizer: Encoder = _argument(
+        Other(),
+        None,
+        "The path of a tokenizer.json or its folder, or an `Encoder`.",
+        none="none, with `gm.Tokens`",
+        absent=REQUIRED,
+    )
     eos: int | None = _argument(
         SpecialToken(),
         None,
@@ -286,7 +293,7 @@ class Rows:
         Integer(1, LARGEST_LENGTH, or_none=True),
         None,
         "Segments in a row at most.",
-        none="any number; in `varlen` one for 16 tokens, and at least 16",
+        none="any number; in `varlen`, and with fields of samples, one for 16 tokens, and at least 16",
         needs={"packing": ("concat", "best_fit")},
     )
     layout: str = _argument(
@@ -421,9 +428,13 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
 
     Attributes:
       name: its name in a mixture; empty if it is the only one.
+      fields: its fields that travel with tokens or samples.
+      field_keys: for each field of the stream the key of the records; None if the source lacks it.
     """
 
     name: str = ""
+    fields: "Sequence[CarriedField]" = ()
+    field_keys: Sequence[str | None] = ()
 
 
 GROUPS = (Input, Tokenizing, Rows, Order, Passes, Faults, Running)

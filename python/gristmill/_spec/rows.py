@@ -1,13 +1,14 @@
 """The rows of a stream: the arguments that say how they are made, checked together, and their arrays."""
 
 import math
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from typing import Any
 
 import numpy as np
 
 import gristmill._core as _core
+from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import ImageText
 from gristmill._spec.arguments import Rows, arguments_of
@@ -18,8 +19,12 @@ from gristmill.errors import ArgumentError
 _MOST_ELEMENTS = 2**31
 
 
-def make_rows(values: Mapping[str, Any]) -> Rows:
+def make_rows(values: Mapping[str, Any], *, has_sample_fields: bool = False) -> Rows:
     """The rows of a stream with these checked arguments, of a source with this sample.
+
+    Args:
+      values: the arguments.
+      has_sample_fields: whether rows have arrays of values for each of their segments.
 
     Raises:
       ArgumentError: they do not go together.
@@ -28,7 +33,9 @@ def make_rows(values: Mapping[str, Any]) -> Rows:
     if rows.truncation == ("right" if rows.packing == "pad" else "split"):
         rows = replace(rows, truncation=None)  # so that fingerprints leave it out
     if rows.layout == "varlen":
-        rows = _with_bounded_segments(rows, values["sample"])
+        _check_has_lengths(rows, values["sample"])
+    if rows.layout == "varlen" or has_sample_fields:
+        rows = _with_bounded_segments(rows)
     if isinstance(values["sample"], ImageText):
         _check_images(rows)
     return rows
@@ -60,24 +67,40 @@ def provenance_entries(provenance: "bool | int", rows: Rows) -> int:
     return most + 1 if rows.truncation == "middle" else most
 
 
-def check_sizes(rows: Rows, provenance: int, images: ImageTextPlan | None = None) -> None:
+def check_sizes(
+    rows: Rows, provenance: int, images: ImageTextPlan | None = None, fields: Sequence[CarriedField] = ()
+) -> None:
     """Checks that consumers can count the elements of each array.
 
     Raises:
       ArgumentError: they cannot.
     """
     segments = most_segments(rows)
-    for field in _core.layout_fields(rows.layout, rows.sequence_length, segments, (provenance, False), images=images):
+    arrays = _core.layout_fields(
+        rows.layout, rows.sequence_length, segments, (provenance, False), images=images, fields=list(fields)
+    )
+    for field in arrays:
         if (rows.batch_size or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:
             raise ArgumentError(
                 f"batch_size={rows.batch_size}: the array {field.name!r} with rows of shape {list(field.row_shape)} "
                 f"would have more than {_MOST_ELEMENTS} elements; lower batch_size=, sequence_length= or "
                 + ("max_images= or max_patches=" if images else "provenance=")
             )
+    names = [array.name for array in arrays]
+    for name in names:
+        if names.count(name) > 1:
+            raise ArgumentError(f"fields[{name!r}]: the batch has an array of that name already; give it another one")
 
 
-def _with_bounded_segments(rows: Rows, sample: Any) -> Rows:
-    """The rows of `varlen`, which has an array of their segments. Its lengths must describe them."""
+def _with_bounded_segments(rows: Rows) -> Rows:
+    """The rows of arrays that have an element for each of their segments."""
+    if rows.packing == "pad" or rows.max_segments is not None:
+        return rows
+    return replace(rows, max_segments=_default_segments(rows.sequence_length))
+
+
+def _check_has_lengths(rows: Rows, sample: Any) -> None:
+    """Checks that the lengths of segments, which `varlen` has, describe the rows."""
     if rows.truncation == "middle":
         raise ArgumentError(
             "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
@@ -88,9 +111,6 @@ def _with_bounded_segments(rows: Rows, sample: Any) -> Rows:
             "mrope=True: layout='varlen' has no array of positions, which gm.expand counts from 0 in each segment; use "
             "another layout="
         )
-    if rows.packing == "pad" or rows.max_segments is not None:
-        return rows
-    return replace(rows, max_segments=_default_segments(rows.sequence_length))
 
 
 def _default_segments(sequence_length: int) -> int:

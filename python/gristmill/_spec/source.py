@@ -5,7 +5,7 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._sample import plans
-from gristmill._sample.samples import Completion, ImageText, Text, check_ends
+from gristmill._sample.samples import Completion, ImageText, Text, Tokens, check_ends, fields_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
@@ -38,10 +38,11 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         _check_may_be_divided(values, drop)
     warn_of_missing_indexes(manifest, values["split_bytes"])
     warn_of_empty_pieces(manifest, values["split_bytes"], values["max_document_bytes"])
-    encoder = as_encoder(values["tokenizer"])
+    are_ready = isinstance(values["sample"], Tokens)
+    encoder = as_encoder(values["tokenizer"], is_needed=not are_ready)
     check_is_function(encoder)
     plan = _plan(values, encoder, folder, manifest)
-    eos = values["eos"]
+    eos = False if are_ready and values["eos"] is None else values["eos"]
     if isinstance(plan, plans.ChatPlan) or getattr(plan, "chat", None):
         eos = False if eos is None else eos
         check_ends({**values, "eos": eos})
@@ -54,7 +55,8 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         "eos": special_token_id(encoder, "eos", eos),
         "bos": special_token_id(encoder, "bos", values["bos"]),
     }
-    return SourceSpec(name=name, **{key: found.get(key, values[key]) for key in _ARGUMENTS})
+    own = {key: found.get(key, values[key]) for key in _ARGUMENTS}
+    return SourceSpec(name=name, fields=fields_of(values["sample"]), **own)
 
 
 _ARGUMENTS = tuple(arguments_of(SourceSpec))

@@ -440,8 +440,17 @@ def special_tokens_in_text_of(encoder: Encoder) -> str:
     return found
 
 
-def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
-    """The encoder that `tokenizer=` means."""
+@functools.cache
+def no_tokenizer() -> Encoder:
+    """The encoder of streams of ready ids, which encode nothing: it has no ids."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    return Encoder(json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode())
+
+
+def as_encoder(tokenizer: "Encoder | Pathish | None", *, is_needed: bool = True) -> Encoder:
+    """The encoder that `tokenizer=` means; None for none, where samples are ready ids."""
+    if tokenizer is None and not is_needed:
+        return no_tokenizer()
     if isinstance(tokenizer, Encoder):
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
@@ -491,7 +500,7 @@ def token_id(encoder: Encoder, name: str, given: str | int) -> int:
     if isinstance(given, str):
         return encoder._id_of(name, given)
     found = checks.integer(name, given, 0, _LARGEST_ID)
-    if encoder.id_to_token(found) is None:
+    if encoder.id_to_token(found) is None and encoder is not no_tokenizer():
         raise encoder._no_such_token(f"{name}={found}: the vocabulary has no such id")
     return found
 

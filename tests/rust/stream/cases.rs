@@ -342,6 +342,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
         sidecars: Sidecars::default(),
         drop: Arc::default(),
         prepare: Prepare::Text,
+        fields: SourceFields::default(),
         on_error: case
             .quarantine
             .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),

@@ -57,6 +57,7 @@ fn pipeline(
         sidecars: Sidecars::default(),
         drop: Arc::default(),
         prepare: Prepare::Text,
+        fields: SourceFields::default(),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),
