@@ -10,6 +10,7 @@ from gristmill._dataset.spec import Spec
 from gristmill._filter.compiler import Program, Steps
 from gristmill._mixture.mixing import Mixing
 from gristmill._prompts.reading import Reading
+from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ChatPlan, ImageTextPlan
 
 __all__ = [
