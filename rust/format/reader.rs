@@ -201,14 +201,23 @@ impl RecordReader {
                 Records::Tar(Box::new(reader))
             }
             (Format::Megatron, piece) => {
-                let index = options.places.find(&index_of(&shard.path), stop).map_err(|error| beside(name, error))?;
-                let index = [(); 3].map(|()| options.places.open(&index, stop));
-                let [first, second, third] = index;
-                let reader = MegatronReader::new(source, [first?, second?, third?], piece.as_ref(), limit);
+                let open = || {
+                    let index = options.places.find(&index_of(&shard.path), stop)?;
+                    let [first, second, third] = [(); 3].map(|()| options.places.open(&index, stop));
+                    Ok([first?, second?, third?])
+                };
+                let index = open().map_err(|error| beside(name, error))?;
+                let reader = MegatronReader::new(source, index, piece.as_ref(), limit);
                 Records::Megatron(Box::new(reader.map_err(lost)?))
             }
             (Format::Array, piece) => {
                 let Some((_, ids)) = ids else { return Err(lost(NOT_IDS.to_owned()).into()) };
+                if ids.border.is_none() {
+                    return Err(Error::Argument(format!(
+                        "{}: an array of ids has no borders but a token: set eos= to the one that ends each document",
+                        shard.path
+                    )));
+                }
                 let reader = ArrayReader::new(source, piece.as_ref(), ids, limit).map_err(lost)?;
                 Records::Array(Box::new(reader))
             }
@@ -411,8 +420,8 @@ fn index_of(path: &str) -> String {
 /// The error of a file that cannot be found beside a shard.
 fn beside(shard: &Arc<str>, error: Error) -> Error {
     match error {
-        Error::Shard(ShardError { reason, shard: missing, .. }) => {
-            lost(shard, format!("expected its index beside it, {missing}; {reason}")).into()
+        Error::Shard(ShardError { shard: missing, .. }) => {
+            lost(shard, format!("expected its index beside it, found no {missing} that can be read")).into()
         }
         error => error,
     }

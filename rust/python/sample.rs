@@ -28,6 +28,15 @@ use crate::prepare::instruction::Columns;
 pub enum Sample {
     FillInTheMiddle(FillPlan),
     Keyed(Keyed),
+    #[expect(dead_code, reason = "it says nothing but that it is one")]
+    WithFields(FieldsPlan),
+}
+
+/// A text with fields.
+#[derive(FromPyObject)]
+pub struct FieldsPlan {
+    #[expect(dead_code, reason = "tells the class from others")]
+    has_only_fields: bool,
 }
 
 /// A text that may be cut. Rates are from 0 to 1, the others are ids.

@@ -251,7 +251,7 @@ impl Source {
             sample => {
                 let mut wanted = Wanted::new(paths, columns);
                 let prepare = match sample {
-                    None => wanted.text(key, None),
+                    None | Some(Sample::WithFields(_)) => wanted.text(key, None),
                     Some(Sample::FillInTheMiddle(plan)) => wanted.text(key, Some(fill(plan))),
                     Some(Sample::Keyed(sample)) => sample.prepare(&mut wanted, rows.sequence_length)?,
                 };

@@ -7,9 +7,9 @@ from typing import Any
 
 import gristmill._core as _core
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
-from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample import fields, samples
 from gristmill._sample.fields import CarriedField
+from gristmill._sample.plans import ImageTextPlan
 from gristmill._sample.samples import Chat, ImageText, Tokens, fields_of
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._spec import fingerprints
@@ -190,9 +190,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     sources, lanes, files = [], [], []
     of_sources = _arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)
     has_sample_fields = any(
-        field.per == "sample"
-        for name, own in of_sources.items()
-        for field in _fields_of(name, own["sample"])
+        field.per == "sample" for name, own in of_sources.items() for field in _fields_of(name, own["sample"])
     )
     for name, own in of_sources.items():
         with of_source(name):

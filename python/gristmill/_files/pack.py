@@ -16,11 +16,11 @@ from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder
-from gristmill._files.row_items import Collector
+from gristmill._files.row_items import Collector, describe_form
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._shards.address import Address
-from gristmill._spec.fields import has_lengths, mark_field
+from gristmill._spec.fields import VALUES, has_lengths, mark_field
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.folder_lock import locked
@@ -183,9 +183,13 @@ def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
 
 
 def packable_fields(spec: Spec) -> list[str]:
-    """The names of the fields that can be written: those with a number for each token."""
+    """The names of the fields that can be written: those with a number for each token, and those of `fields`."""
     shape = (spec.rows.sequence_length,)
-    return [field.name for field in spec.fields if field.row_shape == shape and field.dtype == np.int32]
+    return [
+        field.name
+        for field in spec.fields
+        if (field.row_shape == shape and field.dtype == np.int32) or field.content in VALUES
+    ]
 
 
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
@@ -194,8 +198,10 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     of_documents = FORMATS[file_format].holds_documents
     known = packable_fields(spec)
     chosen = ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known]
+    arrays = {field.name: (field.dtype, tuple(field.row_shape)) for field in spec.fields}
+    form = describe_form({name: arrays[name] for name in chosen}, spec.rows.sequence_length)
     return {
-        "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
+        "dtype": megatron.dtype_for(dataset.encoder) if of_documents else form,
         "fields": chosen,
         "sequence_length": spec.rows.sequence_length,
         "own_lanes": list(spec.running.own_lanes),

@@ -124,9 +124,7 @@ def check_fields(fields: Any, *, per_sample: bool) -> None:
 def carried(fields: Mapping[str, Field] | None) -> list[CarriedField]:
     """The fields of a sample as the core takes them."""
     return [
-        CarriedField(
-            name=name, key=field.field or name, dtype=field.dtype, shape=tuple(field.shape), per=field.per
-        )
+        CarriedField(name=name, key=field.field or name, dtype=field.dtype, shape=tuple(field.shape), per=field.per)
         for name, field in (fields or {}).items()
     ]
 

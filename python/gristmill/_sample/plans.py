@@ -80,7 +80,7 @@ class FillPlan:
 
 @dataclass(frozen=True, eq=False, kw_only=True)
 class FieldsPlan:
-    """A text of which nothing is said but the fields that travel with it.
+    """A text of which nothing is said but the fields that travel with it. The core reads it in `rust/python/sample.rs`.
 
     Attributes:
       fingerprint: what defines the samples, readable.
@@ -88,6 +88,7 @@ class FieldsPlan:
 
     has_mask: ClassVar[bool] = False
     makes_several: ClassVar[bool] = False
+    has_only_fields: ClassVar[bool] = True
     fingerprint: str
 
 

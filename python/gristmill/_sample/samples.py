@@ -350,8 +350,8 @@ ID_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "i
 class Tokens:
     """Ready ids: a list of integers of a record, from 0 to 2**31 - 1, and what travels with each of them.
 
-    Nothing is encoded, and no tokenizer is needed. `eos` and `bos` are added only where they are given as ids, not to an
-    empty list; an EOS is trained on if the id before it is.
+    Nothing is encoded, and no tokenizer is needed. `eos` and `bos` are added only where they are given as ids, and not
+    to an empty list; an EOS is trained on if the id before it is.
 
     Files of ids alone are read, too: Megatron's `.bin` with its `.idx` beside it, of which the sequences of a document
     are one sample; and arrays of one axis, `.npy` as NumPy saves them, or with `dtype` numbers without a head, lowest

@@ -10,6 +10,8 @@ import gristmill._core as _core
 
 # Contents that are ids, or stand for none.
 _IDS = ("token", "target", "label")
+# Contents that are values of the fields of samples.
+VALUES = ("value", "target_value", "sample_value")
 # Contents that are 0 on padding and nowhere else; or the lengths of segments, of rows that begin with their tokens.
 _MARKS = ("segment", "mask", "segment_length")
 
