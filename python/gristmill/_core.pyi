@@ -267,6 +267,7 @@ class Records:
         sidecars: Sequence[Any] = ...,
         storage: Sequence[tuple[str, str]] = ...,
         piece: tuple[int, int] | None = ...,
+        ids: tuple[str | None, int | None] | None = ...,
     ) -> Records: ...
     @property
     def format(self) -> str: ...

@@ -69,7 +69,11 @@ pub fn source_fields() -> [Field; 2] {
 impl Layout {
     /// The arrays of the fields of a stream.
     pub fn value_fields(self, fields: &[FieldSpec], length: usize, segments: usize) -> Vec<Field> {
-        fields.iter().enumerate().flat_map(|(number, field)| self.arrays_of(number, field, length, segments)).collect()
+        fields
+            .iter()
+            .enumerate()
+            .flat_map(|(number, field)| self.arrays_of(number, field, length, segments))
+            .collect()
     }
 
     fn arrays_of(self, number: usize, field: &FieldSpec, length: usize, segments: usize) -> Vec<Field> {

@@ -10,8 +10,8 @@ use super::parquet::ParquetReader;
 use super::sniff::{NOT_IDS, ids_format, sniff};
 use super::tar::TarReader;
 use super::{
-    AfterError, Format, IdFiles, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, json_of,
-    located,
+    AfterError, Format, IdFiles, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch,
+    json_of, located,
 };
 use crate::codec::{Codec, Decoder, GzipIndex};
 use crate::error::{Error, Result, ShardError};
@@ -146,7 +146,8 @@ impl RecordReader {
     ) -> Result<Self> {
         let name = shard.name();
         let lost = |reason| lost(name, reason);
-        let ids = options.ids.as_ref().and_then(|ids| Some((ids_format(&mut *source, &shard.path, ids)?, ids)));
+        let ids =
+            options.ids.as_ref().and_then(|ids| Some((ids_format(&mut *source, &shard.path, ids)?, ids)));
         let (codec, format) = match ids {
             Some((format, ids)) => {
                 check_is_alone(shard, ids)?;

@@ -439,7 +439,14 @@ pub(crate) fn samples_of(
                     spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
                 } else {
                     let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
-                    spec.prepare.joined_record(&spec.read.projection, &spec.fields, name, record, joined, prepared)
+                    spec.prepare.joined_record(
+                        &spec.read.projection,
+                        &spec.fields,
+                        name,
+                        record,
+                        joined,
+                        prepared,
+                    )
                 };
                 let samples = &prepared.samples;
                 let encoded = match is_kept {

@@ -28,9 +28,9 @@ use crate::format::{GroupImages, Projection, RawKind, RawRecord, ReadOptions, Va
 use crate::image::{Image, ImageModel, ImageRows};
 use chat::Conversations;
 use completion::Completions;
+use field::Field;
 use fill_in_the_middle::FillInTheMiddle;
 use image_text::{ImageTexts, TextPart};
-use field::Field;
 use sidecars::{Joined, JoinedScratch, located};
 use tokens::ReadyTokens;
 use values::SourceFields;
@@ -144,7 +144,8 @@ impl Samples {
     pub fn shrink(&mut self, most: usize) {
         self.clear();
         self.all.truncate(1);
-        self.all.retain(|sample| sample.text.capacity().max(size_of::<u32>() * sample.ids.capacity()) <= most);
+        self.all
+            .retain(|sample| sample.text.capacity().max(size_of::<u32>() * sample.ids.capacity()) <= most);
     }
 }
 

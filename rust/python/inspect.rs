@@ -19,9 +19,8 @@ use crate::codec::Codec;
 use crate::error::{Error, Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
-    IdFiles, IdKind,
-    AfterError, Column, Format, Member, Position, Projection, RawKind, RawRecord, ReadError, ReadOptions,
-    RecordReader, Scratch, Values, json_of,
+    AfterError, Column, Format, IdFiles, IdKind, Member, Position, Projection, RawKind, RawRecord, ReadError,
+    ReadOptions, RecordReader, Scratch, Values, json_of,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;

@@ -130,8 +130,13 @@ pub fn count_records(
     max_document_bytes: u64,
 ) -> PyResult<u64> {
     let places = places(folder, storage, Places::IO_BYTES, None);
-    let read =
-        Arc::new(ReadOptions { places, projection: Projection::all(), keep: None, max_document_bytes, ids: None });
+    let read = Arc::new(ReadOptions {
+        places,
+        projection: Projection::all(),
+        keep: None,
+        max_document_bytes,
+        ids: None,
+    });
     let shards: Vec<Shard> = shards.into_iter().map(|(path, size)| Shard::whole(path, size)).collect();
     let mut signals = Signals::new();
     let count = guarded(py, || {

@@ -13,14 +13,14 @@ use super::images::ImageModel;
 use crate::error::Error;
 use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection};
 use crate::image::{self, ImageRows, PixelShape};
-use crate::prepare::tokens::{Mask, ReadyTokens};
-use crate::prepare::{Prepare, TextWithFields};
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
 use crate::prepare::instruction::Columns;
+use crate::prepare::tokens::{Mask, ReadyTokens};
+use crate::prepare::{Prepare, TextWithFields};
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]

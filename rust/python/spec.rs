@@ -9,9 +9,9 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY};
+use super::fields::{FieldPlan, field_specs};
 use super::keep::{Selected, Selection};
 use super::pipeline::usable_cores;
-use super::fields::{FieldPlan, field_specs};
 use super::sample::{FillPlan, Keyed, Sample, Wanted};
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
@@ -237,7 +237,9 @@ impl Source {
         let Selected { paths, keep, drop, sidecars } = selected;
         let has_fields = self.field_keys.iter().any(Option::is_some);
         let ids = match &self.sample {
-            Some(Sample::Keyed(Keyed::Tokens(plan))) => Some(plan.id_files(self.eos, !has_fields && paths.is_empty())?),
+            Some(Sample::Keyed(Keyed::Tokens(plan))) => {
+                Some(plan.id_files(self.eos, !has_fields && paths.is_empty())?)
+            }
             _ => None,
         };
         let key = &self.text_field;
@@ -255,7 +257,8 @@ impl Source {
                     Some(Sample::FillInTheMiddle(plan)) => wanted.text(key, Some(fill(plan))),
                     Some(Sample::Keyed(sample)) => sample.prepare(&mut wanted, rows.sequence_length)?,
                 };
-                let keys = self.field_keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect();
+                let keys =
+                    self.field_keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect();
                 (prepare, wanted.projection(), keys)
             }
         };

@@ -92,8 +92,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `Instruction` or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that
         are trained on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`),
         or 0 in the array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have.
-        A conversation gets neither EOS nor BOS but by its template. `Tokens`: ready ids. `ImageText`: images with a text
-        or a conversation. "Document" stands for any sample in what follows.
+        A conversation gets neither EOS nor BOS but by its template. `Tokens`: ready ids. `ImageText`: images with a
+        text or a conversation. "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.

@@ -56,7 +56,7 @@ class NpyWriter:
 
     def _write_header(self) -> None:
         header = {
-            "descr": np.lib.format.dtype_to_descr(self._form.dtype),
+            "descr": np.lib.format.dtype_to_descr(self._form.dtype),  # type: ignore[no-untyped-call]
             "fortran_order": False,
             "shape": (self._rows, *self._form.shape),
         }

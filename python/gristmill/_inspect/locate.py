@@ -5,11 +5,12 @@ all arguments of its dataset except the shards and the tokenizer, of which it ho
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import gristmill._core as _core
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._dataset.spec import Spec
@@ -22,9 +23,9 @@ from gristmill._shards.address import Address
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.fields import first_token, mark_field, token_field
+from gristmill._spec.fields import VALUES, first_token, mark_field, token_field
 from gristmill._state import states
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.named_values import decode
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields, format_numbers
@@ -171,7 +172,8 @@ def describe(found: dict[str, Any]) -> str:
         return f"{summary}\n\nThe row is all padding: its lane has ended."
     images = ["images"] if "images" in found["segments"][0] else []
     samples = ["sample"] if "sample" in found["segments"][0] else []
-    rows = [["in row", "shard", "record", *samples, "bytes", "tokens", *images, "text"]]
+    fields = ["fields"] if any("fields" in part for part in found["segments"]) else []
+    rows = [["in row", "shard", "record", *samples, "bytes", "tokens", *images, *fields, "text"]]
     for part in found["segments"]:
         start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
@@ -183,6 +185,7 @@ def describe(found: dict[str, Any]) -> str:
                 "{:,}-{:,}".format(*part["bytes"]) if part["bytes"] else "",
                 f"{offset:,}-{offset + length - 1:,}",
                 *(f"{part[name]:,}" for name in images),
+                *(json.dumps(part.get(name, {}))[:_EXCERPT] for name in fields),
                 json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
             ]
         )
@@ -277,6 +280,32 @@ def _element(iterator: PackedDatasetIterator, ahead: int, lanes: str) -> "Elemen
         return next(iterator, None)
 
 
+def _segment_numbers(entries: Sequence[Sequence[int]]) -> list[int]:
+    """For each entry of a row's provenance that has tokens, the index of its segment, which a cut may divide."""
+    parts = [(documents.place_of(entry), entry[2]) for entry in entries if entry[3]]
+    numbers: list[int] = []
+    before: tuple[documents.Place, int] | None = None
+    for place, offset in parts:
+        goes_on = before is not None and before[0] == place and before[1] < offset
+        numbers.append(numbers[-1] if goes_on else len({*numbers}))
+        before = place, offset
+    return numbers
+
+
+def _values(
+    fields: "Sequence[_core.Field]", element: "Element", tokens: range, segment: int, *, whole: bool
+) -> dict[str, Any]:
+    """The values of fields of some tokens of a row, if it is `whole`, and of their sample."""
+    found = {}
+    for field in fields:
+        array = element[field.name] if field.content in VALUES else None
+        if array is not None and field.content == "sample_value":
+            found[field.name] = array[segment].tolist()
+        elif array is not None and whole:
+            found[field.name] = array[tokens.start : tokens.stop].tolist()
+    return {"fields": found} if found else {}
+
+
 def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool) -> dict[str, Any]:
     spec = spec_of(dataset)
     if element is None:
@@ -295,10 +324,9 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
     first = start
     entries = element["provenance"].tolist()
     records = documents.find(dataset, [documents.place_of(entry) for entry in entries if entry[3]], whole=full)
-    for entry in entries:
+    numbers = _segment_numbers(entries)
+    for entry, number in zip(entries, numbers, strict=False):
         shard, record, offset, length, *sample = entry
-        if not length:
-            break
         segments.append(
             {
                 "start": start,
@@ -308,9 +336,11 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
                 **({"sample": sample[0]} if sample else {}),
                 **records.get(documents.place_of(entry), {"bytes": None}),
                 "offset": offset,
-                "text": dataset.encoder.decode(
-                    [token for token in tokens[start : start + length].tolist() if token not in image_tokens]
+                "text": text_of(
+                    dataset.encoder,
+                    [token for token in tokens[start : start + length].tolist() if token not in image_tokens],
                 ),
+                **_values(spec.fields, element, range(start, start + length), number, whole=full),
                 **({"images": int(sum(start <= place < start + length for place in places))} if image_tokens else {}),
             }
         )

@@ -447,6 +447,11 @@ def no_tokenizer() -> Encoder:
     return Encoder(json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode())
 
 
+def text_of(encoder: Encoder, ids: Sequence[int]) -> str:
+    """The text of some ids; without a tokenizer the ids themselves."""
+    return " ".join(map(str, ids)) if encoder is no_tokenizer() else encoder.decode(ids)
+
+
 def as_encoder(tokenizer: "Encoder | Pathish | None", *, is_needed: bool = True) -> Encoder:
     """The encoder that `tokenizer=` means; None for none, where samples are ready ids."""
     if tokenizer is None and not is_needed:

@@ -1,6 +1,8 @@
 //! Arrays of ids in one axis, as NumPy saves them, or without a head: a token ends each document.
 
-use super::{Found, IdKind, IdFiles, Position, RawKind, RawRecord, Reader, Sequential, Unreadable, lost, too_long};
+use super::{
+    Found, IdFiles, IdKind, Position, RawKind, RawRecord, Reader, Sequential, Unreadable, lost, too_long,
+};
 use crate::store::{Piece, Source};
 
 /// The first bytes of a file that NumPy has saved.
@@ -25,12 +27,19 @@ pub struct ArrayReader {
 
 impl ArrayReader {
     /// Reads a file, or the documents that start in a piece of it. Records of more than `limit` bytes are errors.
-    pub fn new(source: Box<dyn Source>, piece: Option<&Piece>, options: &IdFiles, limit: u64) -> Result<Self, String> {
+    pub fn new(
+        source: Box<dyn Source>,
+        piece: Option<&Piece>,
+        options: &IdFiles,
+        limit: u64,
+    ) -> Result<Self, String> {
         let mut file = Sequential::new(source);
         let size = file.size();
         let (kind, ids) = array(&mut file, options.kind)?;
         let Some(border) = options.border else {
-            return Err("expected eos=, the token that ends each document of such a file, found none".to_owned());
+            return Err(
+                "expected eos=, the token that ends each document of such a file, found none".to_owned()
+            );
         };
         let mut reader = Self {
             file,
@@ -70,7 +79,10 @@ impl ArrayReader {
             let bytes = self.file.from(from, width)?;
             let bytes = &bytes[..bytes.len().min(left) / width * width];
             if bytes.is_empty() {
-                return Err(format!("expected numbers up to byte {}, found fewer: it is truncated", self.end));
+                return Err(format!(
+                    "expected numbers up to byte {}, found fewer: it is truncated",
+                    self.end
+                ));
             }
             let found = find(bytes, &wanted[..width]).filter(|_| has_border);
             let length = found.map_or(bytes.len(), |index| (index + 1) * width);
@@ -114,7 +126,8 @@ impl Reader for ArrayReader {
             || target.byte >= self.start + width
                 && target.byte <= self.end
                 && (target.byte - self.start).is_multiple_of(width)
-                && self.pass(target.byte - width, false).map_err(|reason| lost(target, reason))? == target.byte;
+                && self.pass(target.byte - width, false).map_err(|reason| lost(target, reason))?
+                    == target.byte;
         if !is_start {
             return Ok(Found::Elsewhere("no document starts there".to_owned()));
         }
@@ -158,17 +171,24 @@ fn array(file: &mut Sequential, given: Option<IdKind>) -> Result<(IdKind, std::o
                 .to_owned());
         };
         if !size.is_multiple_of(kind.size() as u64) {
-            return Err(format!("expected numbers of {} bytes, found {size} bytes: it is truncated, or of another type", kind.size()));
+            return Err(format!(
+                "expected numbers of {} bytes, found {size} bytes: it is truncated, or of another type",
+                kind.size()
+            ));
         }
         return Ok((kind, 0..size));
     }
     let (kind, start, count) = numpy_head(head)?;
     if given.is_some_and(|given| given != kind) {
-        return Err(format!("expected the type that dtype= of gm.Tokens names, found {kind:?}; leave it out"));
+        return Err(format!(
+            "expected the type that dtype= of gm.Tokens names, found {kind:?}; leave it out"
+        ));
     }
     let end = count.checked_mul(kind.size() as u64).and_then(|bytes| bytes.checked_add(start));
     if end != Some(size) {
-        return Err(format!("expected {count} numbers from byte {start} on, found a file of {size} bytes: it is truncated"));
+        return Err(format!(
+            "expected {count} numbers from byte {start} on, found a file of {size} bytes: it is truncated"
+        ));
     }
     Ok((kind, start..size))
 }
@@ -176,10 +196,16 @@ fn array(file: &mut Sequential, given: Option<IdKind>) -> Result<(IdKind, std::o
 /// Type, start and number of the elements of an array, by the head that NumPy writes: magic, version, length, and the
 /// text of a dict, `{'descr': '<u2', 'fortran_order': False, 'shape': (12,), }`.
 fn numpy_head(head: &[u8]) -> Result<(IdKind, u64, u64), String> {
-    let damaged = || "expected the head of an array that NumPy has saved, found a damaged one; save it again".to_owned();
+    let damaged = || {
+        "expected the head of an array that NumPy has saved, found a damaged one; save it again".to_owned()
+    };
     let (length, start) = match head.get(6) {
         Some(1) => (usize::from(u16::from_le_bytes([head[8], head[9]])), 10),
-        Some(2 | 3) => (head.get(8..12).map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]) as usize), 12),
+        Some(2 | 3) => (
+            head.get(8..12)
+                .map_or(0, |four| u32::from_le_bytes([four[0], four[1], four[2], four[3]]) as usize),
+            12,
+        ),
         _ => return Err(damaged()),
     };
     let text = head.get(start..start + length).ok_or_else(damaged)?;
@@ -188,7 +214,8 @@ fn numpy_head(head: &[u8]) -> Result<(IdKind, u64, u64), String> {
         let rest = text.split_once(&format!("'{key}':"))?.1.trim_start();
         Some(rest)
     };
-    let descr = value("descr").and_then(|rest| rest.strip_prefix('\'')?.split('\'').next()).ok_or_else(damaged)?;
+    let descr =
+        value("descr").and_then(|rest| rest.strip_prefix('\'')?.split('\'').next()).ok_or_else(damaged)?;
     let kind = match descr {
         "|u1" => IdKind::Uint8,
         "|i1" => IdKind::Int8,
@@ -198,9 +225,14 @@ fn numpy_head(head: &[u8]) -> Result<(IdKind, u64, u64), String> {
         "<i4" => IdKind::Int32,
         "<u8" => IdKind::Uint64,
         "<i8" => IdKind::Int64,
-        other => return Err(format!("expected an array of integers, the lowest byte first, found the type {other:?}; save it as uint32")),
+        other => {
+            return Err(format!(
+                "expected an array of integers, the lowest byte first, found the type {other:?}; save it as uint32"
+            ));
+        }
     };
-    let shape = value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next()).ok_or_else(damaged)?;
+    let shape =
+        value("shape").and_then(|rest| rest.strip_prefix('(')?.split(')').next()).ok_or_else(damaged)?;
     let axes: Vec<&str> = shape.split(',').map(str::trim).filter(|axis| !axis.is_empty()).collect();
     let [count] = *axes else {
         return Err(format!("expected an array of one axis, found the shape ({shape}); save it flat"));
@@ -208,6 +240,3 @@ fn numpy_head(head: &[u8]) -> Result<(IdKind, u64, u64), String> {
     let count = count.trim_end_matches('L').parse().map_err(|_| damaged())?;
     Ok((kind, (start + length) as u64, count))
 }
-
-#[cfg(test)]
-mod tests;

@@ -50,8 +50,13 @@ impl<const N: usize> Table<N> {
         let at = self.start + index * N as u64;
         let mut bytes = [0; 8];
         bytes[..N].copy_from_slice(self.file.range(at..at + N as u64)?);
-        let number = if N == 4 { i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into() } else { i64::from_le_bytes(bytes) };
-        u64::try_from(number).map_err(|_| format!("expected no negative number in the .idx, found {number} at byte {at}"))
+        let number = if N == 4 {
+            i32::from_le_bytes([bytes[0], bytes[1], bytes[2], bytes[3]]).into()
+        } else {
+            i64::from_le_bytes(bytes)
+        };
+        u64::try_from(number)
+            .map_err(|_| format!("expected no negative number in the .idx, found {number} at byte {at}"))
     }
 }
 
@@ -59,13 +64,23 @@ impl Index {
     /// Reads the head of an index. Three tables are read from start to end, each from a source of its own.
     fn open(mut files: [Box<dyn Source>; 3], size: u64) -> Result<Self, String> {
         let found = files[0].size();
-        let damaged = |what: &str| format!("expected an index of Megatron in the .idx beside it, found {what}; write both files again");
+        let damaged = |what: &str| {
+            format!(
+                "expected an index of Megatron in the .idx beside it, found {what}; write both files again"
+            )
+        };
         let mut head = Sequential::new(std::mem::replace(&mut files[0], Box::new(Vec::new())));
         let bytes = head.from(0, HEADER_BYTES as usize)?;
         if !bytes.starts_with(MAGIC) {
-            return Err(damaged(if bytes.starts_with(b"TNTIDX") { "one of fairseq's old format" } else { "another file" }));
+            return Err(damaged(if bytes.starts_with(b"TNTIDX") {
+                "one of fairseq's old format"
+            } else {
+                "another file"
+            }));
         }
-        let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else { return Err(damaged("a truncated one")) };
+        let Some(bytes) = bytes.first_chunk::<{ HEADER_BYTES as usize }>() else {
+            return Err(damaged("a truncated one"));
+        };
         let number = |at: usize| u64::from_le_bytes([0, 1, 2, 3, 4, 5, 6, 7].map(|byte| bytes[at + byte]));
         let (version, code, sequences, borders) = (number(9), bytes[17], number(18), number(26));
         if version != 1 {
@@ -83,10 +98,14 @@ impl Index {
         };
         let expected = (u128::from(sequences) * 12) + u128::from(borders) * 8 + u128::from(HEADER_BYTES);
         if u128::from(found) == expected + u128::from(sequences) && sequences > 0 {
-            return Err(damaged("modes of sequences, as multimodal sets have them, whose images are not read"));
+            return Err(damaged(
+                "modes of sequences, as multimodal sets have them, whose images are not read",
+            ));
         }
         if u128::from(found) != expected {
-            return Err(damaged(&format!("{found} bytes where {sequences} sequences and {borders} borders take {expected}")));
+            return Err(damaged(&format!(
+                "{found} bytes where {sequences} sequences and {borders} borders take {expected}"
+            )));
         }
         let [_, second, third] = files;
         let offsets = HEADER_BYTES + 4 * sequences;
@@ -104,7 +123,9 @@ impl Index {
             _ => (index.borders.get(0)?, index.borders.get(borders - 1)?),
         };
         if (first, last) != (0, sequences) {
-            return Err(damaged(&format!("documents that hold the sequences {first} to {last} of {sequences}")));
+            return Err(damaged(&format!(
+                "documents that hold the sequences {first} to {last} of {sequences}"
+            )));
         }
         Ok(index)
     }
@@ -113,7 +134,9 @@ impl Index {
     fn sequences_of(&mut self, document: u64) -> Result<std::ops::Range<u64>, String> {
         let (first, end) = (self.borders.get(document)?, self.borders.get(document + 1)?);
         if first > end || end > self.sequences {
-            return Err(format!("expected documents in order in the .idx, found one of the sequences {first} to {end}"));
+            return Err(format!(
+                "expected documents in order in the .idx, found one of the sequences {first} to {end}"
+            ));
         }
         Ok(first..end)
     }
@@ -255,6 +278,3 @@ impl Reader for MegatronReader {
         Ok(Found::Target)
     }
 }
-
-#[cfg(test)]
-mod tests;

@@ -108,7 +108,8 @@ fn all<const N: usize, T: Copy + Into<i128> + TryInto<i32>>(
         return Ok(());
     }
     let values = || numbers.iter().map(|number| read(*number).into());
-    let wrong = values().enumerate().find(|(_, number): &(usize, i128)| i32::try_from(*number).is_err_or_negative());
+    let wrong =
+        values().enumerate().find(|(_, number): &(usize, i128)| i32::try_from(*number).is_err_or_negative());
     Err(wrong.unwrap_or_default())
 }
 
@@ -160,7 +161,9 @@ impl Sequential {
     fn range(&mut self, bytes: Range<u64>) -> Result<&[u8], String> {
         let length = (bytes.end - bytes.start) as usize;
         let found = self.from(bytes.start, length)?;
-        found.get(..length).ok_or_else(|| format!("expected {} bytes, found fewer: it is truncated", bytes.end))
+        found
+            .get(..length)
+            .ok_or_else(|| format!("expected {} bytes, found fewer: it is truncated", bytes.end))
     }
 }
 
