@@ -76,6 +76,12 @@ impl IdBuffer {
         self.samples = mark.samples;
     }
 
+    /// Appends the values that tokens have of a field.
+    pub fn add_values(&mut self, field: usize, values: impl Iterator<Item = f32>) {
+        let bytes: Vec<u8> = values.flat_map(f32::to_ne_bytes).collect();
+        self.columns[field].append(0, &bytes, 0);
+    }
+
     /// Removes some tokens, with all that belongs to them.
     pub fn remove_tokens(&mut self, tokens: &Range<usize>) {
         self.ids.drain(tokens.clone());

@@ -14,7 +14,9 @@ use crate::pack::trained;
 use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
-use crate::prepare::{Prepare, Prepared, Sample, TextWithFields, trained_tokens, trains_words};
+use crate::prepare::{
+    Prepare, Prepared, Sample, TextWithFields, token_weights, trained_tokens, trains_words,
+};
 use crate::random::hash;
 use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
 
@@ -168,6 +170,8 @@ impl BlockEncoder {
                 Ok(only_stops) => document.only_stops = only_stops,
                 Err(reason) => return Ok(Encoded::Bad(self.located(&document, reason))),
             }
+        } else {
+            self.add_equal_weights(before, ids);
         }
         if is_overlong {
             match truncation {
@@ -265,6 +269,11 @@ impl BlockEncoder {
         let SourceSpec { bos, eos, rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } =
             *self.spec;
         let bad = |reason| Encoded::Bad(self.located(&document, reason));
+        if !sample.weights.is_empty() {
+            return bad("expected messages that are trained on or not, found weights, which samples with images do not follow; \
+                        leave them out"
+                .to_owned());
+        }
         let starts = match self.token_starts(&sample.text, text_ids) {
             Ok(starts) => starts,
             Err(reason) => return bad(reason),
@@ -281,6 +290,7 @@ impl BlockEncoder {
         ids.extend(eos);
         trained.extend(eos.map(|_| prepare.trains_eos()));
         (ids.images, ids.trained) = (images, trained);
+        self.add_equal_weights(start, ids);
         if let Err(reason) = expanded {
             return bad(reason);
         }
@@ -303,7 +313,28 @@ impl BlockEncoder {
         ids.trained.extend(bos.map(|_| false));
         ids.trained.extend(trained_tokens(&sample.trained, &starts, sample.text.len()));
         ids.trained.extend(eos.map(|_| prepare.trains_eos()));
+        match self.spec.fields.weight() {
+            Some(field) if !sample.weights.is_empty() => {
+                let weights = token_weights(sample, &starts);
+                let after = eos.map(|_| f32::from(u8::from(prepare.trains_eos())));
+                ids.add_values(field, bos.map(|_| 0.0).into_iter().chain(weights).chain(after));
+            }
+            _ => self.add_equal_weights(before, ids),
+        }
         Ok(!trains_words(&sample.trained, &starts, sample.text.len()))
+    }
+
+    /// Appends the weights of a document's tokens, which begin at `before`, if rows have such: 1 for each that is trained on.
+    fn add_equal_weights(&self, before: usize, ids: &mut IdBuffer) {
+        if let Some(field) = self.spec.fields.weight() {
+            let weights: Vec<f32> = match ids.trained.get(before..) {
+                Some(trained) if !trained.is_empty() => {
+                    trained.iter().map(|trained| f32::from(u8::from(*trained))).collect()
+                }
+                _ => vec![1.0; ids.len() - before],
+            };
+            ids.add_values(field, weights.into_iter());
+        }
     }
 
     /// Where in a text its tokens begin. The error is a message about the record.

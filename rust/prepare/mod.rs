@@ -72,6 +72,8 @@ pub struct Sample {
     pub text: String,
     /// The bytes that are trained on, in order, if samples have a mask.
     pub trained: Vec<TrainedSpan>,
+    /// How much ranges of bytes are trained on, if the sample says so; else 1.
+    pub weights: Vec<(Range<usize>, f32)>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
     /// The images, in order.
@@ -89,13 +91,14 @@ pub struct Sample {
 impl Sample {
     /// Empties it, and keeps its memory.
     pub fn clear(&mut self) {
-        let Self { text, trained, data, images, ids, trained_ids, is_ended, values } = self;
+        let Self { text, trained, weights, data, images, ids, trained_ids, is_ended, values } = self;
         ids.clear();
         trained_ids.clear();
         *is_ended = false;
         values.clear();
         text.clear();
         trained.clear();
+        weights.clear();
         data.clear();
         images.clear();
     }
@@ -355,6 +358,17 @@ pub fn trains_words(trained: &[TrainedSpan], starts: &[usize], end: usize) -> bo
     };
     spans_of_tokens(trained, starts, end)
         .any(|(token, span)| span.is_some_and(|span| is_of_words(&token, span)))
+}
+
+/// How much each token of a text is trained on: as much as its first byte that is; 0 if none is.
+pub fn token_weights(sample: &Sample, starts: &[usize]) -> Vec<f32> {
+    let weight_at = |byte: usize| {
+        let own = sample.weights.iter().find(|(bytes, _)| bytes.contains(&byte));
+        own.map_or(1.0, |(_, weight)| *weight)
+    };
+    spans_of_tokens(&sample.trained, starts, sample.text.len())
+        .map(|(token, span)| span.map_or(0.0, |span| weight_at(token.start.max(span.bytes.start))))
+        .collect()
 }
 
 /// The bytes of each token, and the range by which it is trained on.
