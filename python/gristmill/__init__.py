@@ -17,7 +17,16 @@ from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.source import Source
 from gristmill._sample.fields import Field
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text, Tokens
+from gristmill._sample.samples import (
+    Chat,
+    Completion,
+    FillInTheMiddle,
+    ImageText,
+    Instruction,
+    Preference,
+    Text,
+    Tokens,
+)
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
@@ -80,6 +89,7 @@ __all__ = [
     "PackedDataset",
     "PackedDatasetIterator",
     "PackedRows",
+    "Preference",
     "PromptDataset",
     "PromptIterator",
     "RowList",

@@ -99,6 +99,7 @@ def layout_fields(
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
     fields: Sequence[CarriedField] = ...,
+    has_pairs: bool = False,
 ) -> list[Field]: ...
 def count_records(
     folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int

@@ -19,6 +19,11 @@ pub fn provenance_field(entries: usize, makes_several: bool) -> Option<Field> {
     (entries > 0).then(|| Field::new("provenance", DType::Int32, row_shape, Content::Provenance, 0))
 }
 
+/// The field that says which segments of a row are one pair.
+pub fn pair_field(segments: usize) -> Field {
+    Field::new("pair", DType::Int32, vec![segments], Content::Pair, 0)
+}
+
 /// The label of a token that is not trained on, as `torch.nn.CrossEntropyLoss` ignores it.
 const IGNORED_LABEL: i32 = -100;
 

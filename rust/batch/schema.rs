@@ -152,6 +152,8 @@ pub enum Content {
     SegmentLength,
     /// The id that follows the row's last token in its document, which goes on in a later row.
     NextToken,
+    /// The number of the pair that each segment is one of, and zeros behind the last.
+    Pair,
     /// For each run of tokens that are consecutive in their document: shard, record, offset, length.
     Provenance,
     /// The number of the row's source.
@@ -211,6 +213,7 @@ impl Content {
                 | Self::Weight
                 | Self::SegmentLength
                 | Self::NextToken
+                | Self::Pair
                 | Self::Value(Value { of: ValueOf::NextToken | ValueOf::Sample, .. })
         );
         !is_of_row && !self.is_per_image()
@@ -238,6 +241,7 @@ impl Content {
             Self::TargetMask => "target_mask",
             Self::SegmentLength => "segment_length",
             Self::NextToken => "next_token",
+            Self::Pair => "pair",
             Self::Provenance => "provenance",
             Self::Source => "source",
             Self::Weight => "weight",

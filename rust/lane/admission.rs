@@ -109,7 +109,7 @@ impl Admission {
             if let SampleEntry::Document { document, .. } = &entry {
                 samples.first_id += document.tokens;
                 samples.first_image += document.images as usize;
-                samples.first_sample += 1;
+                samples.first_sample += document.segments();
             }
             match self.admit(entry, &mut block) {
                 Ok(false) => {}

@@ -66,6 +66,12 @@ impl<'a> Values<'a> {
         Self { token: self.token + tokens, ..self }
     }
 
+    /// The same, of the next sample.
+    #[must_use]
+    pub fn of_next_sample(self) -> Self {
+        Self { sample: self.sample + 1, ..self }
+    }
+
     /// The values of a field of the first tokens; none if the source lacks it.
     pub fn of_tokens(&self, field: usize, tokens: usize) -> Option<&'a [u8]> {
         let Column { width, bytes, .. } = self.columns.get(field)?;

@@ -50,7 +50,7 @@ pub struct Cost {
 pub struct Room {
     /// Tokens.
     pub tokens: usize,
-    /// Segments.
+    /// Segments; of pairs as many as both have.
     pub segments: usize,
     /// Images.
     pub images: usize,
@@ -64,7 +64,7 @@ impl Room {
         let images = spec.prepare.image_rows();
         Self {
             tokens: spec.rows.sequence_length,
-            segments: spec.rows.max_segments.unwrap_or(usize::MAX),
+            segments: spec.rows.max_segments.unwrap_or(usize::MAX) / spec.prepare.segments(),
             images: images.map_or(0, |rows| rows.max_images),
             patches: images.map_or(0, ImageRows::max_patches),
         }

@@ -73,6 +73,7 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::TargetMask => write_target_mask,
         Content::SegmentLength => write_length,
         Content::NextToken => write_next_token,
+        Content::Pair => write_pair,
         Content::Provenance => write_provenance,
         Content::RotaryPosition => write_rotary_positions,
         Content::ImageMask => write_image_masks,
@@ -240,6 +241,16 @@ fn write_length<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
     }
     // With the tokens before a cut, if there is one.
     row[segment.number as usize - 1] = E::from_i32((segment.position + segment.tokens.len()) as i32);
+}
+
+/// Writes the number of the pair that the segment is one of, and with the row's first segment the zeros behind the last.
+fn write_pair<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    if segment.number == 1 {
+        row.fill(padding);
+    }
+    if segment.tokens.document.split > 0 {
+        row[segment.number as usize - 1] = E::from_i32((segment.number + 1) / 2);
+    }
 }
 
 /// Writes what follows the segment: only behind the row's last one does its document continue.

@@ -130,7 +130,9 @@ impl Window {
     /// The values of fields of a part's document.
     pub fn values(&self, part: &Part) -> Values<'_> {
         let Block { ids, first_sample, .. } = &self.blocks[part.block as usize];
-        Values::new(&ids.columns, part.start, first_sample + part.document as usize)
+        // All documents of a source have as many segments.
+        let before = part.document as usize * self.document(part).segments();
+        Values::new(&ids.columns, part.start, first_sample + before)
     }
 
     /// The images of a part's document.

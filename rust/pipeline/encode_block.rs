@@ -538,6 +538,9 @@ fn encode_samples(
     entries: &mut Vec<SampleEntry>,
     encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> Result<Record> {
+    if spec.prepare.segments() > 1 {
+        return encode_pair(spec, samples, record, next, ids, entries, encode);
+    }
     let (first_entry, before) = (entries.len(), ids.mark());
     let first = record.position.sample as usize;
     if first > 0 && first >= samples.len() {
@@ -582,6 +585,55 @@ fn encode_samples(
         }
         _ => Ok(Record::Filtered),
     }
+}
+
+/// The same of a pair, which is one document: of a length that fits into a row.
+fn encode_pair(
+    spec: &SourceSpec,
+    samples: &[Sample],
+    record: Document,
+    next: Position,
+    ids: &mut IdBuffer,
+    entries: &mut Vec<SampleEntry>,
+    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
+) -> Result<Record> {
+    let before = ids.mark();
+    let mut pair = Document { only_stops: true, ..record };
+    for sample in samples {
+        match encode(sample, record, ids) {
+            Ok(Encoded::Document(own)) => {
+                pair.split = pair.tokens;
+                pair.tokens += own.tokens;
+                pair.text_bytes += sample.bytes();
+                pair.only_stops &= own.only_stops;
+                ids.add_sample(&sample.values);
+                continue;
+            }
+            left_out => {
+                ids.return_to(before);
+                return left_out.map(|left_out| match left_out {
+                    Encoded::Bad(error) => Record::Bad(error),
+                    _ => Record::Filtered,
+                });
+            }
+        }
+    }
+    let RowSpec { sequence_length, truncation, .. } = spec.rows;
+    if pair.tokens > sequence_length {
+        ids.return_to(before);
+        if truncation == Truncation::Drop {
+            return Ok(Record::Filtered);
+        }
+        let reason = format!(
+            "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
+             truncation=\"error\" demands, found {}; raise sequence_length=, or leave such pairs out with \
+             truncation=\"drop\"",
+            pair.tokens
+        );
+        return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
+    }
+    entries.push(SampleEntry::Document { document: pair, next: Some(next) });
+    Ok(Record::Samples)
 }
 
 /// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.

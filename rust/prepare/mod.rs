@@ -46,12 +46,23 @@ pub enum Prepare {
     TextWithFields(TextWithFields),
     /// Ready ids.
     Tokens(Box<ReadyTokens>),
+    /// Two samples that stay together.
+    Pair(Box<Pair>),
     /// A conversation.
     Chat(Arc<Conversations>),
     /// A prompt and its completion.
     Completion(Completions),
     /// Images with a text or a conversation.
     ImageText(Arc<ImageTexts>),
+}
+
+/// How records become pairs: an answer that was chosen, and one that was rejected.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
+    /// How records become each of them: one sample with a mask.
+    pub halves: [Prepare; 2],
 }
 
 /// How records become texts with values of fields.
@@ -180,8 +191,13 @@ impl Prepare {
         match self {
             Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
             Self::Tokens(tokens) => tokens.mask.is_some(),
-            Self::Chat(_) | Self::Completion(_) | Self::ImageText(_) => true,
+            Self::Chat(_) | Self::Completion(_) | Self::Pair(_) | Self::ImageText(_) => true,
         }
+    }
+
+    /// How many segments a sample has.
+    pub fn segments(&self) -> usize {
+        if let Self::Pair(_) = self { 2 } else { 1 }
     }
 
     /// Whether of a record the text under one key is all that is wanted.
@@ -203,6 +219,7 @@ impl Prepare {
             | Self::Tokens(_)
             | Self::Chat(_) => false,
             Self::Completion(_) => true,
+            Self::Pair(pair) => pair.halves[0].trains_eos(),
             Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
         }
     }
@@ -211,6 +228,7 @@ impl Prepare {
     pub fn guarded_tokens(&self) -> &[String] {
         match self {
             Self::Chat(conversations) => conversations.template.written_tokens(),
+            Self::Pair(pair) => pair.halves[0].guarded_tokens(),
             Self::ImageText(samples) => match &samples.text {
                 TextPart::Chat(conversations) => conversations.template.written_tokens(),
                 TextPart::Text(_) => &[],
@@ -238,6 +256,7 @@ impl Prepare {
         match self {
             Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
             Self::Tokens(tokens) => tokens.drops_untrained,
+            Self::Pair(pair) => pair.halves.iter().any(Self::drops_untrained),
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
             Self::ImageText(samples) => match &samples.text {
@@ -271,15 +290,14 @@ impl Prepare {
             });
         }
         options.select(shard, record, &mut scratch.own, |values| {
-            self.fill(values, fields, record.images, samples)
+            self.fill(values, record.images, samples).and_then(|()| fields.read(values, samples))
         })
     }
 
-    /// Appends the samples of a record, with their values of fields. The error is a message about the record.
+    /// Appends the samples of a record. The error is a message about the record.
     fn fill(
         &self,
         values: &Values<'_>,
-        fields: &SourceFields,
         images: Option<&GroupImages>,
         samples: &mut Samples,
     ) -> Result<(), String> {
@@ -291,9 +309,14 @@ impl Prepare {
             Self::Tokens(tokens) => tokens.read(values, samples.add())?,
             Self::Chat(conversations) => conversations.render(values, samples)?,
             Self::Completion(completions) => completions.join(values, samples.add())?,
+            Self::Pair(pair) => {
+                for half in &pair.halves {
+                    half.fill(values, images, samples)?;
+                }
+            }
             Self::ImageText(texts) => texts.fill(values, images, samples)?,
         }
-        fields.read(values, samples)
+        Ok(())
     }
 
     /// How many of the projection's paths are those of the filter; they come first.
@@ -302,6 +325,7 @@ impl Prepare {
             Self::Text | Self::FillInTheMiddle(_) => projection.paths().len(),
             Self::TextWithFields(texts) => texts.filter_paths,
             Self::Tokens(tokens) => tokens.filter_paths,
+            Self::Pair(pair) => pair.filter_paths,
             Self::Chat(conversations) => conversations.filter_paths,
             Self::Completion(completions) => completions.filter_paths,
             Self::ImageText(samples) => samples.filter_paths,
@@ -322,7 +346,9 @@ impl Prepare {
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            let fill = |values: &Values<'_>| self.fill(values, fields, record.images, samples);
+            let fill = |values: &Values<'_>| {
+                self.fill(values, record.images, samples).and_then(|()| fields.read(values, samples))
+            };
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
         let text = &mut samples.add().text;

@@ -17,6 +17,8 @@ pub struct SourceFields {
     pub all: Arc<[FieldSpec]>,
     /// For each its key; none if the source lacks it.
     pub keys: Vec<Option<Field>>,
+    /// The same for the second sample of a pair. Empty if samples are no pairs.
+    pub second_keys: Vec<Option<Field>>,
 }
 
 /// Why a value is none of a field: what was expected, and found.
@@ -25,27 +27,19 @@ type Fault = (String, String);
 impl SourceFields {
     /// Reads the values of a record, for all of its samples. The error says what was expected and found.
     pub(super) fn read(&self, values: &Values<'_>, samples: &mut Samples) -> Result<(), String> {
-        for (number, (field, key)) in self.all.iter().zip(&self.keys).enumerate() {
-            let mut bytes = Vec::new();
-            if let Some(key) = key {
-                let Some(view) = key.of(values) else { return Err(key.missing("a value", "fields")) };
-                let tokens = samples.first().map_or(0, |sample| sample.ids.len());
-                read_value(field, view, tokens, &mut bytes).map_err(|(expected, found)| {
-                    format!(
-                        "expected {expected} for the field {:?} under the key {:?}, found {found}",
-                        field.name,
-                        key.key()
-                    )
-                })?;
+        for (number, field) in self.all.iter().enumerate() {
+            if let (Some(second), Some(sample)) = (self.second_keys.get(number), samples.get_mut(1)) {
+                let own = value_of(field, second.as_ref(), values, 0)?;
+                sample.set_values(number, own);
+                samples[0].set_values(number, value_of(field, self.keys[number].as_ref(), values, 0)?);
+                continue;
             }
-            let (last, others) = match samples.split_last_mut() {
-                Some(split) => split,
-                None => continue,
-            };
-            for sample in others {
-                sample.set_values(number, bytes.clone());
+            let tokens = samples.first().map_or(0, |sample| sample.ids.len());
+            let key = self.keys.get(number).and_then(Option::as_ref);
+            let own = value_of(field, key, values, tokens)?;
+            for sample in samples.iter_mut() {
+                sample.set_values(number, own.clone());
             }
-            last.set_values(number, bytes);
         }
         Ok(())
     }
@@ -54,6 +48,23 @@ impl SourceFields {
     pub fn weight(&self) -> Option<usize> {
         self.all.iter().position(|field| field.is_weight)
     }
+}
+
+/// The value under the key of a field, or with one for each token so many of them; nothing without a key.
+fn value_of(
+    field: &FieldSpec,
+    key: Option<&Field>,
+    values: &Values<'_>,
+    tokens: usize,
+) -> Result<Vec<u8>, String> {
+    let mut bytes = Vec::new();
+    let Some(key) = key else { return Ok(bytes) };
+    let view = key.of(values).ok_or_else(|| key.missing("a value", "fields"))?;
+    read_value(field, view, tokens, &mut bytes).map_err(|(expected, found)| {
+        let (name, key) = (&field.name, key.key());
+        format!("expected {expected} for the field {name:?} under the key {key:?}, found {found}")
+    })?;
+    Ok(bytes)
 }
 
 /// Appends a value of a field, or with one for each token so many of them.

@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 
 use super::choices::{self, DTYPES, LAYOUTS};
 use super::sample::ImageTextPlan;
-use crate::batch::layouts::{provenance_field, source_fields};
+use crate::batch::layouts::{pair_field, provenance_field, source_fields};
 use crate::batch::schema::{self, with_element_type};
 use crate::error::Error;
 use crate::spec::fields::{FieldSpec, Per};
@@ -64,9 +64,9 @@ pub fn field_specs(plans: Vec<FieldPlan>) -> Result<Vec<FieldSpec>, Error> {
 /// `provenance`: its entries in a row, and whether records may become several samples. `has_mask`: of
 /// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
 /// of. `images`: with those of images. `fields`: with
-/// those that travel with tokens or samples.
+/// those that travel with tokens or samples. `has_pairs`: with the one that tells pairs.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, fields=Vec::new()))]
+#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, fields=Vec::new(), has_pairs=false))]
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
@@ -76,11 +76,15 @@ pub fn layout_fields(
     source_arrays: bool,
     images: Option<ImageTextPlan>,
     fields: Vec<FieldPlan>,
+    has_pairs: bool,
 ) -> PyResult<Vec<Field>> {
     let carried = field_specs(fields)?;
     let layout = choices::find("layout", layout, &LAYOUTS)?;
     let mut fields = layout.fields(sequence_length, max_segments, has_mask);
     fields.extend(layout.value_fields(&carried, sequence_length, max_segments));
+    if has_pairs {
+        fields.push(pair_field(max_segments));
+    }
     fields.extend(provenance_field(provenance.0, provenance.1));
     if source_arrays {
         fields.extend(source_fields());

@@ -20,7 +20,7 @@ use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::tokens::{Mask, ReadyTokens};
-use crate::prepare::{Prepare, TextWithFields};
+use crate::prepare::{Pair, Prepare, TextWithFields};
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
@@ -57,6 +57,21 @@ pub enum Keyed {
     Completion(CompletionPlan),
     ImageText(ImageTextPlan),
     Tokens(TokensPlan),
+    Pair(PairPlan),
+}
+
+/// Two samples that stay together.
+#[derive(FromPyObject)]
+pub struct PairPlan {
+    chosen: HalfPlan,
+    rejected: HalfPlan,
+}
+
+#[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has two")]
+enum HalfPlan {
+    Chat(ChatPlan),
+    Completion(CompletionPlan),
 }
 
 /// Ready ids.
@@ -186,15 +201,12 @@ impl Keyed {
     pub fn prepare(self, wanted: &mut Wanted, sequence_length: usize) -> Result<Prepare, Error> {
         let filter_paths = wanted.filter_paths;
         Ok(match self {
-            Self::Chat(plan) => {
-                Prepare::Chat(plan.conversations(filter_paths, true, |key| wanted.add(key))?.into())
+            Self::Chat(plan) => HalfPlan::Chat(plan).prepare(wanted)?,
+            Self::Completion(plan) => HalfPlan::Completion(plan).prepare(wanted)?,
+            Self::Pair(PairPlan { chosen, rejected }) => {
+                let halves = [chosen.prepare(wanted)?, rejected.prepare(wanted)?];
+                Prepare::Pair(Box::new(Pair { filter_paths, halves }))
             }
-            Self::Completion(plan) => Prepare::Completion(Completions {
-                filter_paths,
-                prompt: wanted.add(&plan.prompt_field),
-                completion: wanted.add(&plan.completion_field),
-                drops_untrained: plan.on_untrained == "drop",
-            }),
             Self::Tokens(plan) => Prepare::Tokens(Box::new(ReadyTokens {
                 filter_paths,
                 ids: wanted.add(&plan.ids_field),
@@ -215,6 +227,24 @@ impl Keyed {
                 };
                 Prepare::ImageText(plan.samples(filter_paths, sequence_length, field)?.into())
             }
+        })
+    }
+}
+
+impl HalfPlan {
+    /// How records are prepared.
+    fn prepare(self, wanted: &mut Wanted) -> Result<Prepare, Error> {
+        let filter_paths = wanted.filter_paths;
+        Ok(match self {
+            Self::Chat(plan) => {
+                Prepare::Chat(plan.conversations(filter_paths, true, |key| wanted.add(key))?.into())
+            }
+            Self::Completion(plan) => Prepare::Completion(Completions {
+                filter_paths,
+                prompt: wanted.add(&plan.prompt_field),
+                completion: wanted.add(&plan.completion_field),
+                drops_untrained: plan.on_untrained == "drop",
+            }),
         })
     }
 }

@@ -87,6 +87,8 @@ struct Source {
     sample: Option<Sample>,
     /// For each field of the stream its key; None if the source lacks it.
     field_keys: Vec<Option<String>>,
+    /// The same for the second sample of a pair.
+    second_keys: Vec<Option<String>>,
     selection: Selection,
     max_document_bytes: u64,
     eos: Option<u32>,
@@ -243,9 +245,10 @@ impl Source {
             _ => None,
         };
         let key = &self.text_field;
-        let text = |prepare, paths| (prepare, Projection::text(key).with_paths(paths), Vec::new());
+        let text =
+            |prepare, paths| (prepare, Projection::text(key).with_paths(paths), [const { Vec::new() }; 2]);
         let fill = |plan: FillPlan| plan.fill(order.seed);
-        let (prepare, projection, keys) = match self.sample {
+        let (prepare, projection, [keys, second_keys]) = match self.sample {
             None if !has_fields => text(Prepare::Text, paths),
             Some(Sample::FillInTheMiddle(plan)) if !has_fields => {
                 text(Prepare::FillInTheMiddle(fill(plan)), paths)
@@ -257,8 +260,9 @@ impl Source {
                     Some(Sample::FillInTheMiddle(plan)) => wanted.text(key, Some(fill(plan))),
                     Some(Sample::Keyed(sample)) => sample.prepare(&mut wanted, rows.sequence_length)?,
                 };
-                let keys =
-                    self.field_keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect();
+                let keys = [&self.field_keys, &self.second_keys].map(|keys| {
+                    keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect::<Vec<_>>()
+                });
                 (prepare, wanted.projection(), keys)
             }
         };
@@ -284,7 +288,7 @@ impl Source {
             drop,
             sidecars,
             prepare,
-            fields: SourceFields { all: Arc::clone(fields), keys },
+            fields: SourceFields { all: Arc::clone(fields), keys, second_keys },
             on_error: make_on_error(self.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: self.shuffle_window }),
             epochs: self.epochs,

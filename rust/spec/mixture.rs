@@ -109,6 +109,11 @@ impl StreamSpec {
         &self.sources[0].fields.all
     }
 
+    /// Whether samples of some source are pairs.
+    pub fn has_pairs(&self) -> bool {
+        self.sources.iter().any(|source| source.prepare.segments() > 1)
+    }
+
     /// Whether a record of some source may become several samples.
     pub fn makes_several(&self) -> bool {
         self.sources.iter().any(|source| source.prepare.makes_several())

@@ -9,8 +9,8 @@ import gristmill._core as _core
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._sample import fields, samples
 from gristmill._sample.fields import CarriedField
-from gristmill._sample.plans import ImageTextPlan
-from gristmill._sample.samples import Chat, ImageText, Tokens, fields_of
+from gristmill._sample.plans import ImageTextPlan, PairPlan
+from gristmill._sample.samples import Chat, ImageText, Preference, Tokens, fields_of
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
@@ -125,6 +125,7 @@ class Spec:
             running.source_arrays,
             images,
             self.carried_fields,
+            any(isinstance(sample, PairPlan) for sample in samples),
         )
 
     @property
@@ -174,7 +175,7 @@ class Spec:
     def alone(self, source: SourceSpec) -> "Spec":
         """The stream of one of the sources."""
         listed = self.running.quarantine_file if source.on_error == "quarantine" else None
-        own = replace(source, name="", field_keys=fields.keys(source.fields, source.fields))
+        own = _with_keys(replace(source, name=""), source.fields)
         alone = replace(self, sources=[own], mixing=None)
         return alone.with_running(quarantine_file=listed, source_arrays=False)
 
@@ -189,9 +190,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     given = {**given, "source_arrays": checks.boolean("source_arrays", given["source_arrays"])}
     sources, lanes, files = [], [], []
     of_sources = _arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)
-    has_sample_fields = any(
-        field.per == "sample" for name, own in of_sources.items() for field in _fields_of(name, own["sample"])
-    )
+    has_sample_fields = any(_has_sample_fields(name, own["sample"]) for name, own in of_sources.items())
     for name, own in of_sources.items():
         with of_source(name):
             values = check(ARGUMENTS, own)
@@ -209,7 +208,7 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     _check_images(sources)
     carried = fields.union({source.name: source.fields for source in sources})
     check_sizes(rows, provenance, fields=carried)
-    sources = [replace(source, field_keys=fields.keys(carried, source.fields)) for source in sources]
+    sources = [_with_keys(source, carried) for source in sources]
     order = Order(**{**{name: values[name] for name in arguments_of(Order)}, "lanes": min(lanes)})
     fixed: dict[str, Any] = {
         "quarantine_file": next(filter(None, files), None),
@@ -240,10 +239,20 @@ def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     return own
 
 
-def _fields_of(name: str, sample: Any) -> list[CarriedField]:
-    """The fields of a source's sample."""
+def _with_keys(source: SourceSpec, of_stream: Sequence[CarriedField]) -> SourceSpec:
+    """A source with the keys that its records have for each field of the stream."""
+    keys = [
+        [next((own.key for own in of_half if own.name == field.name), None) for field in of_stream]
+        for of_half in source.sample_fields
+    ]
+    return replace(source, field_keys=keys[0], second_keys=keys[1] if len(keys) > 1 else ())
+
+
+def _has_sample_fields(name: str, sample: Any) -> bool:
+    """Whether rows have arrays of a value for each segment, for the sample of a source."""
     with of_source(name):
-        return fields_of(samples.check("sample", sample))
+        found = samples.check("sample", sample)
+        return isinstance(found, Preference) or any(field.per == "sample" for field in fields_of(found))
 
 
 def _check_images(sources: Sequence[SourceSpec]) -> None:

@@ -1,7 +1,6 @@
 """`Field`: values of a record that travel with its tokens, or with the sample."""
 
-import dataclasses
-from collections.abc import Iterable, Mapping, Sequence
+from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
@@ -151,14 +150,3 @@ def union(sources: Mapping[str, Sequence[CarriedField]]) -> list[CarriedField]:
                     f"{field.per}; rows of one mixture hold the same"
                 )
     return [field for _, field in found.values()]
-
-
-def of_stream(field: CarriedField) -> CarriedField:
-    """A field without what is of one source."""
-    return dataclasses.replace(field, key=None)
-
-
-def keys(all_fields: Iterable[CarriedField], own: Sequence[CarriedField]) -> list[str | None]:
-    """For each field of a stream the key of a source's records; None if the source lacks it."""
-    by_name = {field.name: field.key for field in own}
-    return [by_name.get(field.name) for field in all_fields]

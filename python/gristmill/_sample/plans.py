@@ -32,6 +32,7 @@ from gristmill._sample.samples import (
     FillInTheMiddle,
     ImageText,
     Instruction,
+    Preference,
     Sample,
     Text,
     Tokens,
@@ -90,6 +91,21 @@ class FieldsPlan:
     makes_several: ClassVar[bool] = False
     has_only_fields: ClassVar[bool] = True
     fingerprint: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairPlan:
+    """How records become pairs. The core reads it in `rust/python/sample.rs`."""
+
+    has_mask: ClassVar[bool] = True
+    makes_several: ClassVar[bool] = False
+    chosen: "ChatPlan | CompletionPlan"
+    rejected: "ChatPlan | CompletionPlan"
+
+    @property
+    def fingerprint(self) -> str:
+        """What defines the samples, readable."""
+        return f"Preference({self.chosen.fingerprint}, {self.rejected.fingerprint})"
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
@@ -225,7 +241,7 @@ class ImageTextPlan:
         )
 
 
-Plan = FillPlan | FieldsPlan | ChatPlan | CompletionPlan | TokensPlan | ImageTextPlan
+Plan = FillPlan | FieldsPlan | ChatPlan | CompletionPlan | PairPlan | TokensPlan | ImageTextPlan
 
 
 def make_with_images(
@@ -527,7 +543,7 @@ def _fixed_variables(sample: Chat) -> Mapping[str, Any]:
 
 def _described(sample: Sample, **instead: Any) -> str:
     """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
-    if not isinstance(sample, ImageText):
+    if not isinstance(sample, (ImageText, Preference)):
         instead["fields"] = described(sample.fields)
     values = {
         field.name: instead.get(field.name, getattr(sample, field.name))

@@ -8,7 +8,7 @@ from typing import Any, Literal, TypeAlias
 from gristmill._chat.template import ChatTemplate, OnLostReasoning, TrainOn, check_final_stop
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
-from gristmill._sample.fields import CarriedField, Field, carried, check_fields
+from gristmill._sample.fields import CarriedField, Field, carried, check_fields, union
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
@@ -343,6 +343,41 @@ class Completion:
         return Chat(self.prompt_field, on_untrained=self.on_untrained, fields=self.fields, **self.options)
 
 
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to one prompt, of which one was chosen and one rejected: both in one row, next to each other.
+
+    They are the segments 2k - 1, chosen, and 2k, rejected, of their row, and neither cut nor separated. The array
+    `pair`, int32 `[rows, max_segments]`, has at `[r, s]` the number k of the pair that segment s + 1 is one of, from 1,
+    and 0 behind the last one. A pair is one sample in `stats()`; in `provenance` the offsets of the rejected one count on
+    behind the chosen one's.
+
+    `packing` is `"best_fit"`, and `truncation` `"drop"` or `"error"`, for pairs longer than a row.
+
+    Attributes:
+      chosen: what the chosen conversation, or completion, is made of: `Chat` or `Completion`. Its `fields` are the
+        values of its segment.
+      rejected: the same of the rejected one.
+
+    Raises:
+      ArgumentError: they differ in kind, or are several samples each.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    chosen: "Chat | Completion"
+    rejected: "Chat | Completion"
+
+    def __post_init__(self) -> None:
+        for name in ("chosen", "rejected"):
+            half = getattr(self, name)
+            if not isinstance(half, (Chat, Completion)):
+                raise checks.wrong_type(name, half, "gm.Chat or gm.Completion")
+            if isinstance(half, Chat) and half.samples != "conversation":
+                raise ArgumentError(f"{name}: samples={half.samples!r}: a pair has one of each; leave samples= out")
+        if isinstance(self.chosen, Chat) != isinstance(self.rejected, Chat):
+            raise ArgumentError("rejected: expected the same kind of sample as chosen, gm.Chat or gm.Completion")
+
+
 ID_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
 
 
@@ -486,7 +521,7 @@ class ImageText:
                     checks.text("fields['images']", extension)
 
 
-Sample: TypeAlias = Text | Chat | Completion | Tokens | ImageText
+Sample: TypeAlias = Text | Chat | Completion | Preference | Tokens | ImageText
 
 
 def check(name: str, value: Any) -> Sample | None:
@@ -495,18 +530,22 @@ def check(name: str, value: Any) -> Sample | None:
     Raises:
       ArgumentTypeError: it is no sample.
     """
-    if value is None or isinstance(value, (Text, Chat, Completion, Tokens, ImageText)):
+    if value is None or isinstance(value, (Text, Chat, Completion, Preference, Tokens, ImageText)):
         return value
     raise checks.wrong_type(
-        name, value, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.Tokens, gm.ImageText or None"
+        name, value, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.Preference, gm.Tokens, gm.ImageText or None"
     )
 
 
 def fields_of(sample: Sample | None) -> list[CarriedField]:
     """The fields of a sample as the core takes them, with that of the weights of messages."""
+    if isinstance(sample, Preference):
+        chosen, rejected = fields_of(sample.chosen), fields_of(sample.rejected)
+        return union({"chosen": chosen, "rejected": rejected})
     of = sample.text if isinstance(sample, ImageText) else sample
     found = carried(of.fields) if of is not None else []
-    if isinstance(of, Chat) and of.train_key is not None:
+    options = of.options if isinstance(of, Completion) else vars(of) if isinstance(of, Chat) else {}
+    if options.get("train_key") is not None:
         found.append(CarriedField(name="weight", key=None, dtype="float32", shape=(), per="token", is_weight=True))
     return found
 

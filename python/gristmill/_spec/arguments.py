@@ -24,7 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import gristmill._core as _core
 from gristmill._filter.compiler import Keep
-from gristmill._sample.fields import CarriedField
+from gristmill._sample.fields import CarriedField, union
 from gristmill._sample.plans import Plan
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
@@ -149,7 +149,7 @@ class Input:
         SampleKind(),
         None,
         "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Instruction`, "
-        "`gm.Completion`, `gm.Tokens`, `gm.ImageText`.",
+        "`gm.Completion`, `gm.Preference`, `gm.Tokens`, `gm.ImageText`.",
         none="the text in `text_field`",
         see="fine-tuning.md",
     )
@@ -428,13 +428,20 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
 
     Attributes:
       name: its name in a mixture; empty if it is the only one.
-      fields: its fields that travel with tokens or samples.
+      sample_fields: its fields that travel with tokens or samples; of pairs those of each of both.
       field_keys: for each field of the stream the key of the records; None if the source lacks it.
+      second_keys: of pairs the same of the second of both.
     """
 
     name: str = ""
-    fields: "Sequence[CarriedField]" = ()
+    sample_fields: Sequence[Sequence[CarriedField]] = ((),)
     field_keys: Sequence[str | None] = ()
+    second_keys: Sequence[str | None] = ()
+
+    @property
+    def fields(self) -> list[CarriedField]:
+        """Its fields, of both samples of a pair."""
+        return union(dict(zip(("chosen", "rejected"), self.sample_fields, strict=False)))
 
 
 GROUPS = (Input, Tokenizing, Rows, Order, Passes, Faults, Running)

@@ -10,7 +10,7 @@ import numpy as np
 import gristmill._core as _core
 from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ImageTextPlan
-from gristmill._sample.samples import ImageText
+from gristmill._sample.samples import ImageText, Preference
 from gristmill._spec.arguments import Rows, arguments_of
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
@@ -38,6 +38,8 @@ def make_rows(values: Mapping[str, Any], *, has_sample_fields: bool = False) -> 
         rows = _with_bounded_segments(rows)
     if isinstance(values["sample"], ImageText):
         _check_images(rows)
+    if isinstance(values["sample"], Preference):
+        _check_pairs(rows)
     return rows
 
 
@@ -116,6 +118,18 @@ def _check_has_lengths(rows: Rows, sample: Any) -> None:
 def _default_segments(sequence_length: int) -> int:
     """For how many segments of a row there is room if the user does not say: few rows have more."""
     return min(max(16, sequence_length // 16), sequence_length)
+
+
+def _check_pairs(rows: Rows) -> None:
+    """Checks that pairs are neither cut nor separated."""
+    for name, is_wrong, advice in [
+        ("packing", rows.packing != "best_fit", "both of a pair are in one row: use 'best_fit'"),
+        ("truncation", rows.truncation not in ("drop", "error"), "pairs are never cut: use 'drop' or 'error'"),
+        ("boundary_targets", rows.boundary_targets, "nothing is trained from one answer to the other; leave it out"),
+        ("max_segments", rows.max_segments == 1, "a pair has two segments; raise it"),
+    ]:
+        if is_wrong:
+            raise ArgumentError(f"{name}={getattr(rows, name)!r}: {advice}")
 
 
 def _check_images(rows: Rows) -> None:

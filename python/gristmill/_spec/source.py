@@ -5,7 +5,7 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._sample import plans
-from gristmill._sample.samples import Completion, ImageText, Text, Tokens, check_ends, fields_of
+from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
@@ -43,7 +43,8 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     check_is_function(encoder)
     plan = _plan(values, encoder, folder, manifest)
     eos = False if are_ready and values["eos"] is None else values["eos"]
-    if isinstance(plan, plans.ChatPlan) or getattr(plan, "chat", None):
+    half = plan.chosen if isinstance(plan, plans.PairPlan) else plan
+    if isinstance(half, plans.ChatPlan) or getattr(half, "chat", None):
         eos = False if eos is None else eos
         check_ends({**values, "eos": eos})
     found = {
@@ -56,7 +57,9 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         "bos": special_token_id(encoder, "bos", values["bos"]),
     }
     own = {key: found.get(key, values[key]) for key in _ARGUMENTS}
-    return SourceSpec(name=name, fields=fields_of(values["sample"]), **own)
+    sample = values["sample"]
+    halves = [sample.chosen, sample.rejected] if isinstance(sample, Preference) else [sample]
+    return SourceSpec(name=name, sample_fields=[fields_of(half) for half in halves], **own)
 
 
 _ARGUMENTS = tuple(arguments_of(SourceSpec))
@@ -65,6 +68,12 @@ _ARGUMENTS = tuple(arguments_of(SourceSpec))
 def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None, manifest: Manifest) -> Any:
     """The plan of the sample; None of a plain text."""
     sample = values["sample"]
+    if isinstance(sample, Preference):
+        halves = (
+            _plan({**values, "sample": half}, encoder, folder, manifest) for half in (sample.chosen, sample.rejected)
+        )
+        chosen, rejected = halves
+        return plans.PairPlan(chosen=chosen, rejected=rejected)
     if isinstance(sample, ImageText):
         return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
     if isinstance(sample, Completion):
