@@ -116,8 +116,8 @@ impl BlockEncoder {
         ids.extend(self.spec.bos);
         let Sample { text, data, .. } = sample;
         let parts = match &self.spec.prepare {
-            Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
-            Prepare::TextWithFields(TextWithFields { fill: Some(fill), .. }) => fill.parts(text, &document),
+            Prepare::FillInTheMiddle(fill)
+            | Prepare::TextWithFields(TextWithFields { fill: Some(fill), .. }) => fill.parts(text, &document),
             _ => None,
         };
         let compared = match parts {
@@ -607,7 +607,6 @@ fn encode_pair(
                 pair.text_bytes += sample.bytes();
                 pair.only_stops &= own.only_stops;
                 ids.add_sample(&sample.values);
-                continue;
             }
             left_out => {
                 ids.return_to(before);

@@ -67,6 +67,7 @@ pub fn field_specs(plans: Vec<FieldPlan>) -> Result<Vec<FieldSpec>, Error> {
 /// those that travel with tokens or samples. `has_pairs`: with the one that tells pairs.
 #[pyfunction]
 #[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, fields=Vec::new(), has_pairs=false))]
+#[allow(clippy::too_many_arguments)] // one for each of Python's
 pub fn layout_fields(
     layout: &str,
     sequence_length: usize,

@@ -147,17 +147,17 @@ impl Reader for ArrayReader {
 
 /// The index of the first number that equals `wanted`.
 fn find(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
-    match *wanted {
-        [a] => memchr::memchr(a, bytes),
-        [a, b] => position(bytes, &[a, b]),
-        [a, b, c, d] => position(bytes, &[a, b, c, d]),
-        [a, b, c, d, e, f, g, h] => position(bytes, &[a, b, c, d, e, f, g, h]),
-        _ => None,
+    match wanted.len() {
+        1 => memchr::memchr(wanted[0], bytes),
+        2 => position::<2>(bytes, wanted),
+        4 => position::<4>(bytes, wanted),
+        _ => position::<8>(bytes, wanted),
     }
 }
 
-fn position<const N: usize>(bytes: &[u8], wanted: &[u8; N]) -> Option<usize> {
-    bytes.as_chunks::<N>().0.iter().position(|number| number == wanted)
+fn position<const N: usize>(bytes: &[u8], wanted: &[u8]) -> Option<usize> {
+    let wanted = wanted.first_chunk::<N>()?;
+    bytes.as_chunks().0.iter().position(|number| number == wanted)
 }
 
 /// The type of the numbers of a file, and the bytes that they lie in.

@@ -107,21 +107,9 @@ fn all<const N: usize, T: Copy + Into<i128> + TryInto<i32>>(
     if is_id {
         return Ok(());
     }
-    let values = || numbers.iter().map(|number| read(*number).into());
-    let wrong =
-        values().enumerate().find(|(_, number): &(usize, i128)| i32::try_from(*number).is_err_or_negative());
-    Err(wrong.unwrap_or_default())
-}
-
-/// Whether a number is no id.
-trait IsNoId {
-    fn is_err_or_negative(self) -> bool;
-}
-
-impl<E> IsNoId for Result<i32, E> {
-    fn is_err_or_negative(self) -> bool {
-        self.map_or(true, |id| id < 0)
-    }
+    let is_no_id = |number: &i128| !(0..=i128::from(i32::MAX)).contains(number);
+    let values = numbers.iter().map(|number| read(*number).into());
+    Err(values.enumerate().find(|(_, number)| is_no_id(number)).unwrap_or_default())
 }
 
 /// A file that is read from start to end, in chunks.
