@@ -195,11 +195,11 @@ pub enum ValueOf {
     Token,
     /// Each token's own, if it is trained on given the one before it in the row.
     Label,
-    /// Those of the token that follows each token in its document.
+    /// The values of the token that follows each token in its document.
     Target,
-    /// Those of the token that follows the row's last one in its document.
+    /// The values of the token that follows the row's last one in its document.
     NextToken,
-    /// Those of each segment's sample, and zeros behind the last.
+    /// The values of each segment's sample, and zeros behind the last.
     Sample,
 }
 

@@ -19,13 +19,13 @@ pub struct ReadyTokens {
     pub filter_paths: usize,
     /// The key of the ids.
     pub ids: Field,
-    /// What says which of them are trained on; none: all are.
+    /// The key that says which of them are trained on; none: all are.
     pub mask: Option<Mask>,
     /// Whether a sample without trained tokens is left out.
     pub drops_untrained: bool,
 }
 
-/// What says which ids are trained on.
+/// The key that says which ids are trained on.
 #[derive(Debug, Clone)]
 pub enum Mask {
     /// 1 for those that are, else 0.

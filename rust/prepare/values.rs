@@ -222,7 +222,7 @@ pub(super) fn damaged(error: &ReadError) -> Fault {
     ("numbers".to_owned(), error.to_string())
 }
 
-/// What a value is, for a message.
+/// The name of a value, for a message.
 pub(super) fn name_of<I>(begin: &Begin<'_, I>) -> String {
     match begin {
         Begin::Null | Begin::Filled => "null".to_owned(),

@@ -50,7 +50,7 @@ pub struct FieldPlan {
     is_weight: bool,
 }
 
-/// What the core makes of fields.
+/// The fields as the core has them.
 pub fn field_specs(plans: Vec<FieldPlan>) -> Result<Vec<FieldSpec>, Error> {
     let spec = |FieldPlan { name, dtype, shape, per, is_weight }| {
         let dtype = choices::find("dtype", &dtype, &DTYPES)?;

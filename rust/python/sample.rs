@@ -161,7 +161,7 @@ impl TokensPlan {
     }
 }
 
-/// What is wanted of each record: values of keys, behind those of the filter.
+/// The values that are wanted of each record, behind those of the filter.
 pub struct Wanted {
     filter_paths: usize,
     paths: Vec<Path>,

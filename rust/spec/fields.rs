@@ -11,13 +11,13 @@ pub struct FieldSpec {
     pub dtype: DType,
     /// The shape of a value; empty: one element.
     pub shape: Vec<usize>,
-    /// What has a value.
+    /// The owner of a value.
     pub per: Per,
     /// Whether it says how much each token is trained on. Its values are those of the mask.
     pub is_weight: bool,
 }
 
-/// What has a value of a field.
+/// The owner of a value.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Per {
     /// Each token.

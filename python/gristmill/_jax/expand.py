@@ -97,7 +97,7 @@ def _segments(lengths: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
 
 
 def _targets(values: Any, last: Any, has_next: jax.Array) -> jax.Array:
-    """Of each token the value of the next one, zeros where there is none; its own axes are behind those of tokens."""
+    """The value of the next token for each, zeros where there is none; its own axes are behind those of tokens."""
     values, last, axis = jnp.asarray(values), jnp.asarray(last), has_next.ndim - 1
     shifted = jnp.concatenate([jax.lax.slice_in_dim(values, 1, None, axis=axis), jnp.expand_dims(last, axis)], axis)
     mask = has_next.reshape(has_next.shape + (1,) * (values.ndim - has_next.ndim))

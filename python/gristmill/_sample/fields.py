@@ -18,8 +18,8 @@ _MOST_ELEMENTS = 2**16
 class Field:
     """Values of a record that travel with its tokens, such as advantages, or with the sample, such as a reward.
 
-    They are cut, packed, padded and saved with what they belong to, and become an array of the batch. Of a field `name`
-    of each token, of a shape `shape`:
+    They are cut, packed, padded and saved with what they belong to, and become an array of the batch. A field `name` of
+    each token, with values of a shape `shape`, becomes:
 
     - `maxtext`: `targets_{name}`, `[rows, sequence_length, *shape]`: the value of the token `targets[r, i]`, and zeros
       where there is no target.
@@ -27,7 +27,7 @@ class Field:
       `varlen` also has `next_{name}`, `[rows, *shape]`: the value of the token that follows the row's last one in its
       document.
 
-    Of a field of the sample each layout has `{name}`, `[rows, max_segments, *shape]`: the value of segment s + 1 at
+    A field of the sample becomes `{name}` in each layout, `[rows, max_segments, *shape]`: the value of segment s + 1 at
     `[r, s]`, and zeros behind the last. BOS and EOS have zeros.
 
     Values that are missing, null, NaN, of other lengths, or that the dtype cannot hold, make a record a bad one.

@@ -15,6 +15,7 @@ from gristmill._sample.samples import (
     FillInTheMiddle,
     ImageText,
     Instruction,
+    Preference,
     Sample,
     Text,
     Tokens,
@@ -24,12 +25,13 @@ from gristmill.errors import ArgumentError, GristmillError
 
 Made = TypeVar("Made", bound=Sample)
 
-KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion] | type[Tokens] | type[ImageText]] = {
+KINDS: Mapping[str, type[Sample]] = {
     "text": Text,
     "chat": Chat,
     "instruction": Instruction,
     "completion": Completion,
     "tokens": Tokens,
+    "preference": Preference,
     "image_text": ImageText,
 }
 # The kinds of the text beside images.
@@ -127,6 +129,9 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
             values = {**values, "fim": FillInTheMiddle(**fim)}
         if kind is ImageText:
             values = _with_parts(values)
+        elif kind is Preference:
+            halves = {name: make(half) for name, half in values.items() if isinstance(half, Mapping)}
+            values = {**values, **halves}
         elif isinstance(fields := values.get("fields"), Mapping):
             values = {**values, "fields": {name: _field(field) for name, field in fields.items()}}
         return kind(**values)

@@ -104,7 +104,7 @@ class PairPlan:
 
     @property
     def fingerprint(self) -> str:
-        """What defines the samples, readable."""
+        """The definition of the samples, readable."""
         return f"Preference({self.chosen.fingerprint}, {self.rejected.fingerprint})"
 
 

@@ -349,8 +349,8 @@ class Preference:
 
     They are the segments 2k - 1, chosen, and 2k, rejected, of their row, and neither cut nor separated. The array
     `pair`, int32 `[rows, max_segments]`, has at `[r, s]` the number k of the pair that segment s + 1 is one of, from 1,
-    and 0 behind the last one. A pair is one sample in `stats()`; in `provenance` the offsets of the rejected one count on
-    behind the chosen one's.
+    and 0 behind the last one. A pair is one sample in `stats()`; in `provenance` the offsets of the rejected one
+    count on behind the chosen one's.
 
     `packing` is `"best_fit"`, and `truncation` `"drop"` or `"error"`, for pairs longer than a row.
 

@@ -10,6 +10,7 @@ use _core::format::keep::{Expression, Instruction};
 use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
+use _core::prepare::values::SourceFields;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
 use _core::store::{Places, Shard};
@@ -338,6 +339,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
             projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
             keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,
+            ids: None,
         }),
         sidecars: Sidecars::default(),
         drop: Arc::default(),

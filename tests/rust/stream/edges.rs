@@ -12,6 +12,7 @@ use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
+use _core::prepare::values::SourceFields;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{
     HostSpec, Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows,
@@ -45,6 +46,7 @@ fn pipeline(
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: 1 << 20,
+        ids: None,
     };
     let mut spec = SourceSpec {
         name: String::new(),
