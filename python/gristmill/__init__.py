@@ -48,6 +48,7 @@ from gristmill.errors import (
 )
 
 if TYPE_CHECKING:
+    from gristmill._dataset.context_parallel import context_parallel, context_parallel_inverse
     from gristmill._dataset.cu_seqlens import cu_seqlens
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
@@ -104,6 +105,8 @@ __all__ = [
     "__version__",
     "build_info",
     "check_replicas",
+    "context_parallel",
+    "context_parallel_inverse",
     "cu_seqlens",
     "decode_image",
     "expand",
@@ -119,6 +122,8 @@ _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
     "PackedRows": "_files.packed_rows",
+    "context_parallel": "_dataset.context_parallel",
+    "context_parallel_inverse": "_dataset.context_parallel",
     "cu_seqlens": "_dataset.cu_seqlens",
     "pack": "_files.packing",
     "PromptDataset": "_prompts.dataset",

@@ -7,7 +7,7 @@ use pyo3::types::PyTuple;
 use super::choices::{self, DTYPES, LAYOUTS};
 use super::sample::ImageTextPlan;
 use crate::batch::layouts::{pair_field, provenance_field, source_fields};
-use crate::batch::schema::{self, with_element_type};
+use crate::batch::schema::{self, Content, with_element_type};
 use crate::error::Error;
 use crate::spec::fields::{FieldSpec, Per};
 
@@ -31,6 +31,12 @@ impl Field {
     #[getter]
     fn row_shape<'py>(&self, py: Python<'py>) -> PyResult<Bound<'py, PyTuple>> {
         PyTuple::new(py, &self.0.row_shape)
+    }
+
+    /// Whether the first axis of a row is that of its tokens.
+    #[getter]
+    fn is_per_token(&self) -> bool {
+        self.0.content.is_per_token() && self.0.content != Content::RotaryPosition
     }
 
     /// The meaning of the elements.
