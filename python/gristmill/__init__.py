@@ -31,6 +31,7 @@ from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
+from gristmill._spec.cost import Cost
 from gristmill._state.states import merge_states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import (
@@ -70,6 +71,7 @@ __all__ = [
     "CheckpointRestore",
     "CheckpointSave",
     "Completion",
+    "Cost",
     "Encoder",
     "EnergonFolder",
     "Field",

@@ -121,7 +121,7 @@ impl StepWriter {
 
     /// Tokens that fit into the row that the next segment goes into.
     pub(super) fn free(&self) -> usize {
-        if self.row_is_full() { self.length() } else { self.length() - self.filled }
+        if self.row_is_full() { self.length() } else { self.length().saturating_sub(self.next_start()) }
     }
 
     /// Segments of the current row.
@@ -246,7 +246,13 @@ impl StepWriter {
         }
     }
 
+    /// The index in the row at which the next segment begins.
+    fn next_start(&self) -> usize {
+        self.spec().rows.elements(self.filled)
+    }
+
     fn begin_segment(&mut self) {
+        self.pad(self.next_start());
         self.segments += 1;
         self.segment_start = self.filled;
     }

@@ -618,7 +618,8 @@ fn encode_pair(
         }
     }
     let RowSpec { sequence_length, truncation, .. } = spec.rows;
-    if pair.tokens > sequence_length {
+    let elements = spec.rows.elements(pair.split) + pair.tokens - pair.split;
+    if elements > sequence_length {
         ids.return_to(before);
         if truncation == Truncation::Drop {
             return Ok(Record::Filtered);
@@ -627,7 +628,7 @@ fn encode_pair(
             "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
              truncation=\"error\" demands, found {}; raise sequence_length=, or leave such pairs out with \
              truncation=\"drop\"",
-            pair.tokens
+            elements
         );
         return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
     }

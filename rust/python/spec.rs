@@ -16,6 +16,7 @@ use super::sample::{FillPlan, Keyed, Sample, Wanted};
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
+use crate::pack::balance::RowCost;
 use crate::prepare::Prepare;
 use crate::prepare::values::SourceFields;
 use crate::spec::fields::FieldSpec;
@@ -107,8 +108,17 @@ struct Rows {
     fit_window: usize,
     truncation: Option<String>,
     max_segments: Option<usize>,
+    pad_segments_to: Option<usize>,
+    balance: Option<CostPlan>,
     layout: String,
     boundary_targets: bool,
+}
+
+/// The cost of rows, as `gristmill._spec.cost` has it.
+#[derive(FromPyObject, Clone, Copy)]
+struct CostPlan {
+    linear: f64,
+    quadratic: f64,
 }
 
 #[derive(FromPyObject)]
@@ -157,7 +167,8 @@ impl Spec {
         for (number, source) in (0..).zip(sources) {
             let log_name =
                 if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
-            let own = source.spec(spec, &order, delivers_untrained, &fields)?;
+            let balance = rows.balance.map(|CostPlan { linear, quadratic }| RowCost { linear, quadratic });
+            let own = SourceSpec { balance, ..source.spec(spec, &order, delivers_untrained, &fields)? };
             let pieces = own.shards.len() as u32;
             found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
             first_piece += pieces;
@@ -188,6 +199,7 @@ impl Rows {
             truncation,
             max_segments: self.max_segments,
             layout: choices::find("layout", &self.layout, &LAYOUTS)?,
+            segment_multiple: self.pad_segments_to.unwrap_or(1),
             boundary_targets: self.boundary_targets,
             rows_per_lane,
         })
@@ -296,6 +308,7 @@ impl Source {
             eos: self.eos,
             untrained_rows,
             rows,
+            balance: None,
         })
     }
 }

@@ -10,6 +10,7 @@ use std::sync::Arc;
 use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::lane::block::Document;
+use crate::pack::balance::RowCost;
 use crate::prepare::Prepare;
 use crate::prepare::values::SourceFields;
 use crate::store::Shard;
@@ -158,6 +159,8 @@ pub struct SourceSpec {
     pub eos: Option<u32>,
     /// The rows of the stream.
     pub rows: RowSpec,
+    /// The cost of rows, if a window's are put in an order in which steps cost the same.
+    pub balance: Option<RowCost>,
 }
 
 /// How documents become rows.
@@ -173,6 +176,8 @@ pub struct RowSpec {
     pub max_segments: Option<usize>,
     /// The arrays of a batch.
     pub layout: Layout,
+    /// The number that the index of each segment's first token is a multiple of.
+    pub segment_multiple: usize,
     /// Whether a document's last token has the next document's first as its target. Only `maxtext` has targets.
     pub boundary_targets: bool,
     /// Rows of each lane in a step.
@@ -232,6 +237,11 @@ impl SourceSpec {
 }
 
 impl RowSpec {
+    /// The elements that a segment of so many tokens takes, up to where the next one may begin.
+    pub fn elements(&self, tokens: usize) -> usize {
+        tokens.next_multiple_of(self.segment_multiple)
+    }
+
     /// How many tokens of a document are before those that truncation has dropped, if it has dropped any.
     pub fn cut(&self, document: &Document) -> Option<usize> {
         (document.dropped > 0).then(|| self.kept_before_cut())

@@ -27,9 +27,9 @@ def context_parallel(batch: Mapping[str, Any], size: int, order: str = "zigzag")
     - `"striped"`: the tokens r, r + n, r + 2n and so on, as striped attention has it;
     - `"contiguous"`: its part of the row as it is.
 
-    Arrays of samples stay; those of `grain` and `hf` with as many segments as a row has tokens cannot be told from
-    arrays of tokens. Positions and segments move with their tokens, and targets beside them: a loss is the same in any order. Call it in
-    the jitted step or before it, on arrays of JAX, NumPy or PyTorch, with rows or single ones.
+    Positions and segments move with their tokens, and targets beside them: a loss is the same in any order. Arrays of
+    samples stay; those of `grain` and `hf` with as many segments as a row has tokens cannot be told from arrays of
+    tokens. Call it in the jitted step or before it, on arrays of JAX, NumPy or PyTorch, with rows or single ones.
 
     Args:
       batch: arrays of the layouts `maxtext`, `grain` or `hf`; of `varlen` what `expand` makes of them. Those without an

@@ -23,6 +23,7 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.cost import Cost
 from gristmill._spec.sharding import lanes_of_process
 from gristmill._state.states import State
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
@@ -130,6 +131,13 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         `"right"` in `pad`, else `"split"`.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number, but of `varlen` one
         for 16 tokens and at least 16: rows are those of other layouts with that number.
+      pad_segments_to: the index of each segment's first token is a multiple of it, as kernels of attention with context
+        parallelism need it: 2 * ranks for zigzag. It divides `sequence_length`. The filling has segment 0, id 0 and no
+        target, and is padding in `stats()`; `provenance` lists tokens without it. None: segments follow one another.
+      balance: the cost of rows, such as `Cost(linear=1.0, quadratic=1e-4)`. With `best_fit` the rows of a window are
+        put in an order in which each step's share of a lane costs nearly the same, so that hosts do: of a lane with one
+        row a step nothing changes. It depends on no number of hosts. None: rows are in the order of their earliest
+        document.
       layout: `"maxtext"`, `"grain"`, `"hf"` or `"varlen"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
@@ -209,6 +217,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         fit_window: int = 1024,
         truncation: Literal["right", "left", "middle", "error", "split", "drop"] | None = None,
         max_segments: int | None = None,
+        pad_segments_to: int | None = None,
+        balance: "Cost | None" = None,
         layout: Literal["maxtext", "grain", "hf", "varlen"] = "maxtext",
         boundary_targets: bool = False,
         lanes: int | None = None,

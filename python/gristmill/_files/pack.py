@@ -63,7 +63,7 @@ def pack(
         stay.
     """
     start = time.perf_counter()
-    check_packable(dataset, steps)
+    check_packable(dataset, steps, file_format)
     packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
     path = Path(address.name)
     if address.is_remote:
@@ -84,7 +84,7 @@ def pack(
     }
 
 
-def check_packable(dataset: PackedDataset, steps: int | None) -> None:
+def check_packable(dataset: PackedDataset, steps: int | None, file_format: str) -> None:
     """Checks that packing a dataset ends, writes each row once, and can write all of a row.
 
     Raises:
@@ -102,8 +102,36 @@ def check_packable(dataset: PackedDataset, steps: int | None) -> None:
             f"layout={spec_of(dataset).rows.layout!r}: files hold arrays with a number for each token; pack another "
             "layout, of which fields= may name the tokens and their segments alone"
         )
+    if FORMATS[file_format].holds_documents:
+        _check_holds_documents(spec_of(dataset), file_format)
     if spec_of(dataset).running.equal_steps:
         raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
+
+
+def _check_holds_documents(spec: Spec, file_format: str) -> None:
+    """Checks that documents are all that rows hold: a format of documents has neither masks nor values of fields.
+
+    Raises:
+      ArgumentError: they are not.
+    """
+    rows = spec.rows
+    for name, is_wrong in [
+        ("packing", rows.packing != "concat"),
+        ("layout", rows.layout != "maxtext"),
+        ("truncation", rows.truncation == "middle"),
+        ("boundary_targets", rows.boundary_targets),
+        ("max_segments", rows.max_segments is not None),
+        ("pad_segments_to", rows.pad_segments_to is not None),
+    ]:
+        if is_wrong:
+            raise ArgumentError(
+                f"{name}={getattr(rows, name)!r}: format={file_format!r} writes whole documents of rows of 'concat' in "
+                "the layout 'maxtext'; leave it out"
+            )
+    if spec.carried_fields or any(source.sample is not None and source.sample.has_mask for source in spec.sources):
+        raise ArgumentError(
+            f"sample=: format={file_format!r} writes ids alone, without masks and fields; use another format"
+        )
 
 
 def packing_of(

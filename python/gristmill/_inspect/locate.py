@@ -10,6 +10,8 @@ from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
 import gristmill._core as _core
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
@@ -23,7 +25,7 @@ from gristmill._shards.address import Address
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.fields import VALUES, first_token, mark_field, token_field
+from gristmill._spec.fields import VALUES, mark_field, token_field
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.named_values import decode
@@ -320,13 +322,15 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
     # For images in tiles the mask has all of them, the first of which is always there.
     masks = element["image_masks"].reshape(len(element["image_position"]), -1) if image_tokens else None
     places = () if masks is None else element["image_position"][masks[:, 0] > 0]
-    segments, start = [], first_token(element[mark_field(spec.fields)])
-    first = start
+    segments, marks = [], element[mark_field(spec.fields)]
+    places_of_tokens = np.flatnonzero(marks) if marks.shape == tokens.shape else np.arange(len(tokens))
+    passed = 0
     entries = element["provenance"].tolist()
     records = documents.find(dataset, [documents.place_of(entry) for entry in entries if entry[3]], whole=full)
     numbers = _segment_numbers(entries)
     for entry, number in zip(entries, numbers, strict=False):
         shard, record, offset, length, *sample = entry
+        start = int(places_of_tokens[passed])
         segments.append(
             {
                 "start": start,
@@ -344,5 +348,5 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
                 **({"images": int(sum(start <= place < start + length for place in places))} if image_tokens else {}),
             }
         )
-        start += length
-    return {**source, "tokens": start - first, "padding": len(tokens) - (start - first), "segments": segments}
+        passed += length
+    return {**source, "tokens": passed, "padding": len(tokens) - passed, "segments": segments}

@@ -33,6 +33,7 @@ from gristmill._shards.rows import DroppedRows
 from gristmill._shards.selection import Selection, select
 from gristmill._shards.sidecars import Sidecars
 from gristmill._shards.stores import StorageOptions
+from gristmill._spec.cost import Cost, CostKind
 from gristmill._spec.kinds import (
     Boolean,
     Choice,
@@ -295,6 +296,22 @@ class Rows:
         "Segments in a row at most.",
         none="any number; in `varlen`, and with fields of samples, one for 16 tokens, and at least 16",
         needs={"packing": ("concat", "best_fit")},
+    )
+    pad_segments_to: int | None = _argument(
+        Integer(1, LARGEST_LENGTH, or_none=True),
+        None,
+        "The first token of each segment is at a multiple of this; it divides `sequence_length`.",
+        none="segments follow one another",
+        needs={"packing": ("concat", "best_fit")},
+        see="packing.md#context-parallelism",
+    )
+    balance: Cost | None = _argument(
+        CostKind(),
+        None,
+        "Cost of rows, `gm.Cost`: those of a window are put in an order in which steps cost the same.",
+        none="the order of the stream",
+        needs={"packing": ("best_fit",)},
+        see="packing.md#balance",
     )
     layout: str = _argument(
         Choice(_core.LAYOUTS), "maxtext", "Names and meaning of the arrays.", see="packing.md#layouts"

@@ -32,6 +32,13 @@ def make_rows(values: Mapping[str, Any], *, has_sample_fields: bool = False) -> 
     rows = Rows(**{name: values[name] for name in arguments_of(Rows)})
     if rows.truncation == ("right" if rows.packing == "pad" else "split"):
         rows = replace(rows, truncation=None)  # so that fingerprints leave it out
+    if rows.pad_segments_to == 1:
+        rows = replace(rows, pad_segments_to=None)
+    if rows.pad_segments_to and rows.sequence_length % rows.pad_segments_to:
+        raise ArgumentError(
+            f"pad_segments_to={rows.pad_segments_to}: expected a number that divides sequence_length="
+            f"{rows.sequence_length}"
+        )
     if rows.layout == "varlen":
         _check_has_lengths(rows, values["sample"])
     if rows.layout == "varlen" or has_sample_fields:
@@ -107,6 +114,11 @@ def _check_has_lengths(rows: Rows, sample: Any) -> None:
         raise ArgumentError(
             "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
             "use 'right', 'left' or 'split', or another layout="
+        )
+    if rows.pad_segments_to:
+        raise ArgumentError(
+            f"pad_segments_to={rows.pad_segments_to}: layout='varlen' has lengths of segments, which do not say "
+            "what is filled between them; use another layout="
         )
     if isinstance(sample, ImageText) and sample.mrope:
         raise ArgumentError(

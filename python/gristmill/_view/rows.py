@@ -156,11 +156,11 @@ def _segments(by_content: Arrays) -> list[Segment]:
 
 def _located(by_content: Arrays, provenance: npt.NDArray[Any], shards: Sequence[str]) -> list[Segment]:
     """The segments that the row's provenance lists."""
-    start, found = int(np.argmax(_is_token(by_content))), []
+    places, passed, found = np.flatnonzero(_is_token(by_content)), 0, []
     for shard, record, offset, length, *sample in provenance.tolist():
         if not length:
             break
         place = {"shard": shards[shard], "record": record, "offset": offset}
-        found.append(Segment(start, length, place | ({"sample": sample[0]} if sample else {})))
-        start += length
+        found.append(Segment(int(places[passed]), length, place | ({"sample": sample[0]} if sample else {})))
+        passed += length
     return found
