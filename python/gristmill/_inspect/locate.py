@@ -25,7 +25,7 @@ from gristmill._shards.address import Address
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.fields import VALUES, mark_field, token_field
+from gristmill._spec.fields import OF_SAMPLES, VALUES, mark_field, token_field
 from gristmill._state import states
 from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.named_values import decode
@@ -301,7 +301,7 @@ def _values(
     found = {}
     for field in fields:
         array = element[field.name] if field.content in VALUES else None
-        if array is not None and field.content == "sample_value":
+        if array is not None and field.content == OF_SAMPLES:
             found[field.name] = array[segment].tolist()
         elif array is not None and whole:
             found[field.name] = array[tokens.start : tokens.stop].tolist()
