@@ -12,6 +12,7 @@ from hypothesis import strategies as st
 from pyarrow import feather, parquet
 
 import gristmill as gm
+from object_store import Server
 
 FIELDS = {
     "advantage": gm.Field("adv"),
@@ -525,3 +526,21 @@ def test_rows_of_fields_are_written_to_files(tmp_path):
                 for name, values in other.items():
                     assert found[name].dtype == values.dtype
                     np.testing.assert_array_equal(found[name], values)
+
+
+def test_files_of_ids_are_read_from_stores(tmp_path):
+    for number in range(3):
+        write_megatron(tmp_path / f"{number}", DOCUMENTS)
+    np.save(tmp_path / "a.npy", np.array([token for own in FLAT for token in [*own, 50]], np.uint16))
+    options = {"sample": gm.Tokens(), "sequence_length": 8, "batch_size": 1, "split_bytes": 64}
+    with Server({f"bucket/{path.name}": path.read_bytes() for path in tmp_path.iterdir()}) as server:
+        for pattern, eos in (("*.bin", None), ("a.npy", 50)):
+            remote = gm.PackedDataset(
+                f"s3://bucket/{pattern}", storage_options=server.options(), eos=eos, lanes=1, **options
+            )
+            local = gm.PackedDataset(str(tmp_path / pattern), eos=eos, lanes=1, **options)
+            assert [batch["inputs"].tolist() for batch in remote] == [batch["inputs"].tolist() for batch in local]
+    with Server({"bucket/a.bin": (tmp_path / "0.bin").read_bytes()}) as server:
+        remote = gm.PackedDataset("s3://bucket/a.bin", storage_options=server.options(), **options | {"split_bytes": 0})
+        with pytest.raises(gm.ShardError, match=r"expected its index beside it, found no s3://bucket/a\.idx"):
+            list(remote)
