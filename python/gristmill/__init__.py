@@ -16,11 +16,22 @@ from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.source import Source
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
+from gristmill._sample.fields import Field
+from gristmill._sample.samples import (
+    Chat,
+    Completion,
+    FillInTheMiddle,
+    ImageText,
+    Instruction,
+    Preference,
+    Text,
+    Tokens,
+)
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
+from gristmill._spec.cost import Cost
 from gristmill._state.states import merge_states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import (
@@ -38,6 +49,7 @@ from gristmill.errors import (
 )
 
 if TYPE_CHECKING:
+    from gristmill._dataset.context_parallel import context_parallel, context_parallel_inverse
     from gristmill._dataset.cu_seqlens import cu_seqlens
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
@@ -59,8 +71,10 @@ __all__ = [
     "CheckpointRestore",
     "CheckpointSave",
     "Completion",
+    "Cost",
     "Encoder",
     "EnergonFolder",
+    "Field",
     "FillInTheMiddle",
     "GlobalBatches",
     "GristmillError",
@@ -78,6 +92,7 @@ __all__ = [
     "PackedDataset",
     "PackedDatasetIterator",
     "PackedRows",
+    "Preference",
     "PromptDataset",
     "PromptIterator",
     "RowList",
@@ -88,9 +103,12 @@ __all__ = [
     "TemplateError",
     "Text",
     "TokenizerError",
+    "Tokens",
     "__version__",
     "build_info",
     "check_replicas",
+    "context_parallel",
+    "context_parallel_inverse",
     "cu_seqlens",
     "decode_image",
     "expand",
@@ -106,6 +124,8 @@ _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
     "PackedRows": "_files.packed_rows",
+    "context_parallel": "_dataset.context_parallel",
+    "context_parallel_inverse": "_dataset.context_parallel",
     "cu_seqlens": "_dataset.cu_seqlens",
     "pack": "_files.packing",
     "PromptDataset": "_prompts.dataset",

@@ -10,6 +10,7 @@ from gristmill._dataset.spec import Spec
 from gristmill._filter.compiler import Program, Steps
 from gristmill._mixture.mixing import Mixing
 from gristmill._prompts.reading import Reading
+from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ChatPlan, ImageTextPlan
 
 __all__ = [
@@ -101,6 +102,8 @@ def layout_fields(
     has_mask: bool = False,
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,
+    fields: Sequence[CarriedField] = ...,
+    has_pairs: bool = False,
 ) -> list[Field]: ...
 def count_records(
     folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int
@@ -121,6 +124,8 @@ class Field:
     def dtype(self) -> np.dtype[Any]: ...
     @property
     def row_shape(self) -> tuple[int, ...]: ...
+    @property
+    def is_per_token(self) -> bool: ...
     @property
     def content(self) -> str: ...
 
@@ -272,6 +277,7 @@ class Records:
         sidecars: Sequence[Any] = ...,
         storage: Sequence[tuple[str, str]] = ...,
         piece: tuple[int, int] | None = ...,
+        ids: tuple[str | None, int | None] | None = ...,
     ) -> Records: ...
     @property
     def format(self) -> str: ...

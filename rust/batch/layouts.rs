@@ -1,7 +1,8 @@
 //! The layouts: which fields the rows of a batch have, and what each holds.
 
-use super::schema::{Content, DType, Field};
+use super::schema::{Content, DType, Field, Value, ValueOf};
 use crate::spec::Layout;
+use crate::spec::fields::{FieldSpec, Per};
 
 /// A field of a layout: name, dtype, content, and the value of padding.
 type Entry = (&'static str, DType, Content, i32);
@@ -16,6 +17,11 @@ pub fn provenance_width(makes_several: bool) -> usize {
 pub fn provenance_field(entries: usize, makes_several: bool) -> Option<Field> {
     let row_shape = vec![entries, provenance_width(makes_several)];
     (entries > 0).then(|| Field::new("provenance", DType::Int32, row_shape, Content::Provenance, 0))
+}
+
+/// The field that says which segments of a row are one pair.
+pub fn pair_field(segments: usize) -> Field {
+    Field::new("pair", DType::Int32, vec![segments], Content::Pair, 0)
 }
 
 /// The label of a token that is not trained on, as `torch.nn.CrossEntropyLoss` ignores it.
@@ -66,6 +72,36 @@ pub fn source_fields() -> [Field; 2] {
 }
 
 impl Layout {
+    /// The arrays of the fields of a stream.
+    pub fn value_fields(self, fields: &[FieldSpec], length: usize, segments: usize) -> Vec<Field> {
+        fields
+            .iter()
+            .enumerate()
+            .flat_map(|(number, field)| self.arrays_of(number, field, length, segments))
+            .collect()
+    }
+
+    fn arrays_of(self, number: usize, field: &FieldSpec, length: usize, segments: usize) -> Vec<Field> {
+        let FieldSpec { name, dtype, shape, per, is_weight } = field;
+        let array = |name: String, before: &[usize], of| {
+            let value = Value { field: number, of, is_weight: *is_weight };
+            Field::new(&name, *dtype, [before, &**shape].concat(), Content::Value(value), 0)
+        };
+        let own = match self {
+            Self::Hf if *is_weight => ValueOf::Label,
+            _ => ValueOf::Token,
+        };
+        match (per, self) {
+            (Per::Sample, _) => vec![array(name.clone(), &[segments], ValueOf::Sample)],
+            (Per::Token, Self::MaxText) => vec![array(format!("targets_{name}"), &[length], ValueOf::Target)],
+            (Per::Token, Self::Grain | Self::Hf) => vec![array(name.clone(), &[length], own)],
+            (Per::Token, Self::Varlen) => vec![
+                array(name.clone(), &[length], own),
+                array(format!("next_{name}"), &[], ValueOf::NextToken),
+            ],
+        }
+    }
+
     /// The fields of rows of `length` tokens in at most `segments` segments.
     ///
     /// `has_mask` says whether samples tell which of their tokens are trained on: fields that hold nothing else are

@@ -322,6 +322,12 @@ impl<'a> FieldMut<'a> {
         // the row is borrowed. The memory was zeroed when it was allocated, and `E` takes any value of its bytes.
         unsafe { std::slice::from_raw_parts_mut(self.first.cast(), self.field.row_len()) }
     }
+
+    /// The bytes of the elements, whatever their type.
+    pub fn bytes(self) -> &'a mut [u8] {
+        // SAFETY: as in `elements`, and bytes take any value and have no alignment.
+        unsafe { std::slice::from_raw_parts_mut(self.first, self.field.row_len() * self.field.dtype.size()) }
+    }
 }
 
 /// The consumer's end of the ring.

@@ -30,6 +30,10 @@ pub enum DType {
     Int64,
     /// Weights.
     Float32,
+    /// Values of fields, in half the bytes.
+    Float16,
+    /// The same with the range of `Float32`.
+    BFloat16,
 }
 
 impl DType {
@@ -37,6 +41,7 @@ impl DType {
     pub const fn size(self) -> usize {
         match self {
             Self::Uint8 => 1,
+            Self::Float16 | Self::BFloat16 => 2,
             Self::Int32 | Self::Float32 => 4,
             Self::Int64 => 8,
         }
@@ -73,6 +78,22 @@ macro_rules! elements {
 }
 elements!(u8 => Uint8, i32 => Int32, i64 => Int64, f32 => Float32);
 
+macro_rules! half_elements {
+    ($($type:ty => $dtype:ident),+) => {
+        $(
+            // SAFETY: a number of 16 bits, all of whose patterns are values.
+            unsafe impl Element for $type {
+                const DTYPE: DType = DType::$dtype;
+                fn from_i32(value: i32) -> Self {
+                    Self::from_f32(value as f32)
+                }
+            }
+            const _: () = assert!(size_of::<$type>() == DType::$dtype.size());
+        )+
+    };
+}
+half_elements!(half::f16 => Float16, half::bf16 => BFloat16);
+
 /// Evaluates an expression with `$element` as the Rust type of a [`DType`].
 macro_rules! with_element_type {
     ($dtype:expr, $element:ident => $body:expr) => {
@@ -91,6 +112,14 @@ macro_rules! with_element_type {
             }
             $crate::batch::schema::DType::Float32 => {
                 type $element = f32;
+                $body
+            }
+            $crate::batch::schema::DType::Float16 => {
+                type $element = half::f16;
+                $body
+            }
+            $crate::batch::schema::DType::BFloat16 => {
+                type $element = half::bf16;
                 $body
             }
         }
@@ -123,6 +152,8 @@ pub enum Content {
     SegmentLength,
     /// The id that follows the row's last token in its document, which continues in a later row.
     NextToken,
+    /// The number of the pair that each segment is one of, and zeros behind the last.
+    Pair,
     /// For each run of tokens that are consecutive in their document: shard, record, offset, length.
     Provenance,
     /// The number of the row's source.
@@ -142,6 +173,34 @@ pub enum Content {
     ImageSegment,
     /// The index in the row of each image's first token.
     ImageIndex,
+    /// The values of a field that travels with tokens or samples.
+    Value(Value),
+}
+
+/// The values that an array holds of a field of the stream.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub struct Value {
+    /// The index of the field among those of the stream.
+    pub field: usize,
+    /// Whose values they are.
+    pub of: ValueOf,
+    /// Whether they say how much a token is trained on: 0 where it is not.
+    pub is_weight: bool,
+}
+
+/// Whose values an array of a field holds.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum ValueOf {
+    /// Each token's own.
+    Token,
+    /// Each token's own, if it is trained on given the one before it in the row.
+    Label,
+    /// The values of the token that follows each token in its document.
+    Target,
+    /// The values of the token that follows the row's last one in its document.
+    NextToken,
+    /// The values of each segment's sample, and zeros behind the last.
+    Sample,
 }
 
 impl Content {
@@ -149,7 +208,13 @@ impl Content {
     pub fn is_per_token(self) -> bool {
         let is_of_row = matches!(
             self,
-            Self::Provenance | Self::Source | Self::Weight | Self::SegmentLength | Self::NextToken
+            Self::Provenance
+                | Self::Source
+                | Self::Weight
+                | Self::SegmentLength
+                | Self::NextToken
+                | Self::Pair
+                | Self::Value(Value { of: ValueOf::NextToken | ValueOf::Sample, .. })
         );
         !is_of_row && !self.is_per_image()
     }
@@ -176,6 +241,7 @@ impl Content {
             Self::TargetMask => "target_mask",
             Self::SegmentLength => "segment_length",
             Self::NextToken => "next_token",
+            Self::Pair => "pair",
             Self::Provenance => "provenance",
             Self::Source => "source",
             Self::Weight => "weight",
@@ -185,6 +251,12 @@ impl Content {
             Self::ImageGrid => "image_grid",
             Self::ImageSegment => "image_segment",
             Self::ImageIndex => "image_index",
+            Self::Value(Value { of, .. }) => match of {
+                ValueOf::Token | ValueOf::Label => "value",
+                ValueOf::Target => "target_value",
+                ValueOf::NextToken => "next_value",
+                ValueOf::Sample => "sample_value",
+            },
         }
     }
 }

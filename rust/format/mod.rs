@@ -14,6 +14,7 @@
 
 mod arrow;
 mod columns;
+mod ids;
 mod jsonl;
 pub mod keep;
 mod options;
@@ -33,6 +34,7 @@ use gristmill_json::{write_json, write_string};
 use crate::error::{Error, ShardError};
 
 pub use gristmill_json::{Content, Line, Member, Path, Step, Value, View};
+pub use ids::{IdFiles, IdKind};
 pub use options::ReadOptions;
 pub use projection::{ImageParts, KindOf, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes};
@@ -42,6 +44,9 @@ pub use values::{Values, text};
 
 /// The first byte of a record with values whose types JSON lacks: no JSON begins with it.
 const EXACT: u8 = 0;
+
+/// The key of ids that have none, where records are shown.
+const IDS: &str = "input_ids";
 
 /// How a file holds records.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -54,6 +59,10 @@ pub enum Format {
     Arrow,
     /// A tar as `WebDataset` has them; one group of members a record.
     Tar,
+    /// A file of ids with an index beside it, as Megatron has them; one document a record.
+    Megatron,
+    /// An array of ids, as NumPy has them, or without a head; one document a record.
+    Array,
 }
 
 /// The position of a record in its shard, from which reading can resume.
@@ -63,7 +72,7 @@ pub struct Position {
     /// that of the row.
     pub record: u64,
     /// The format's own hint. For JSONL the offset of the line's first byte in the inflated shard, for tar that of
-    /// the group's first header; else 0.
+    /// the group's first header; of ids that of the document; else 0.
     pub byte: u64,
 }
 
@@ -106,6 +115,13 @@ pub enum RawKind {
     Text,
     /// Nothing: the filter leaves the row out.
     Filtered,
+    /// Ready ids.
+    Ids {
+        /// The type of the numbers.
+        kind: IdKind,
+        /// Whether the token that ends documents is among them, if any is.
+        is_ended: bool,
+    },
 }
 
 /// A record, or all records from that one on, cannot be read.
@@ -143,6 +159,11 @@ pub fn json_of(record: RawRecord<'_>) -> Cow<'_, [u8]> {
             Cow::Owned(json)
         }
         RawKind::Text | RawKind::Filtered => Cow::Borrowed(record.bytes),
+        RawKind::Ids { kind, .. } => {
+            let mut ids = Vec::new();
+            let _ = kind.ids(record.bytes, &mut ids);
+            Cow::Owned(format!("{{\"{IDS}\":{ids:?}}}").into_bytes())
+        }
     }
 }
 

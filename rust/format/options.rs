@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::keep::Expression;
-use super::{Position, Projection, RawKind, RawRecord, Scratch, Values, located};
+use super::{IdFiles, Position, Projection, RawKind, RawRecord, Scratch, Values, located};
 use crate::error::ShardError;
 use crate::store::Access;
 
@@ -19,6 +19,8 @@ pub struct ReadOptions {
     /// The longest record that is read: for JSONL a line, in inflated bytes without its newline; else a text, or a row
     /// as JSON.
     pub max_document_bytes: u64,
+    /// How files of ids are read; none: samples are none of ids.
+    pub ids: Option<IdFiles>,
 }
 
 impl ReadOptions {

@@ -164,7 +164,7 @@ impl Projection {
             RawKind::Line => jsonl::extract(record, self.text_column(), text),
             RawKind::Row => self.extract_of_row(record, text),
             RawKind::Text => extract_text(record.bytes, self.text_column(), text),
-            RawKind::Filtered => Ok(0),
+            RawKind::Filtered | RawKind::Ids { .. } => Ok(0),
         };
         extracted.map_err(|reason| {
             text.truncate(before);
@@ -209,7 +209,7 @@ impl Projection {
                     Ok(false)
                 }
             }
-            RawKind::Filtered => Ok(false),
+            RawKind::Filtered | RawKind::Ids { .. } => Ok(false),
             RawKind::Row => {
                 if is_kept(&Values::of_row(record.bytes, &self.paths)) {
                     self.extract_of_row(record, text).map(|_| true)

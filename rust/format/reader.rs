@@ -4,16 +4,17 @@ use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
 use super::arrow::ArrowReader;
+use super::ids::{ArrayReader, MegatronReader};
 use super::jsonl::{self, JsonlReader};
 use super::parquet::ParquetReader;
-use super::sniff::sniff;
+use super::sniff::{NOT_IDS, ids_format, sniff};
 use super::tar::TarReader;
 use super::{
-    AfterError, Format, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch, json_of,
-    located,
+    AfterError, Format, IdFiles, Member, Position, Projection, RawRecord, ReadError, ReadOptions, Scratch,
+    json_of, located,
 };
 use crate::codec::{Codec, Decoder, GzipIndex};
-use crate::error::{Error, Result};
+use crate::error::{Error, Result, ShardError};
 use crate::store::{Access, Shard, Source};
 
 /// Inflated bytes requested at once.
@@ -37,6 +38,8 @@ enum Records {
     Parquet(Box<ParquetReader>),
     Arrow(Box<ArrowReader>),
     Tar(Box<TarReader>),
+    Megatron(Box<MegatronReader>),
+    Array(Box<ArrayReader>),
 }
 
 /// A column of a file.
@@ -143,7 +146,15 @@ impl RecordReader {
     ) -> Result<Self> {
         let name = shard.name();
         let lost = |reason| lost(name, reason);
-        let (codec, format) = sniff(&mut *source, &shard.path).map_err(lost)?;
+        let ids =
+            options.ids.as_ref().and_then(|ids| Some((ids_format(&mut *source, &shard.path, ids)?, ids)));
+        let (codec, format) = match ids {
+            Some((format, ids)) => {
+                check_is_alone(shard, ids)?;
+                (Codec::None, format)
+            }
+            None => sniff(&mut *source, &shard.path).map_err(lost)?,
+        };
         let limit = options.max_document_bytes;
         if options.projection.images().is_some() && (codec, format) != (Codec::None, Format::Tar) {
             return Err(Error::Argument(format!(
@@ -189,6 +200,27 @@ impl RecordReader {
                 let decoder = Decoder::new(codec, source, stop);
                 let reader = TarReader::new(decoder, size, piece.as_ref(), options).map_err(lost)?;
                 Records::Tar(Box::new(reader))
+            }
+            (Format::Megatron, piece) => {
+                let open = || {
+                    let index = options.access.find(&index_of(&shard.path), stop)?;
+                    let [first, second, third] = [(); 3].map(|()| options.access.open(&index, stop));
+                    Ok([first?, second?, third?])
+                };
+                let index = open().map_err(|error| beside(name, error))?;
+                let reader = MegatronReader::new(source, index, piece.as_ref(), limit);
+                Records::Megatron(Box::new(reader.map_err(lost)?))
+            }
+            (Format::Array, piece) => {
+                let Some((_, ids)) = ids else { return Err(lost(NOT_IDS.to_owned()).into()) };
+                if ids.border.is_none() {
+                    return Err(Error::Argument(format!(
+                        "{}: an array of ids has no borders but a token: set eos= to the one that ends each document",
+                        shard.path
+                    )));
+                }
+                let reader = ArrayReader::new(source, piece.as_ref(), ids, limit).map_err(lost)?;
+                Records::Array(Box::new(reader))
             }
         };
         Ok(Self {
@@ -307,6 +339,8 @@ impl Records {
             Self::Parquet(reader) => &**reader,
             Self::Arrow(reader) => &**reader,
             Self::Tar(reader) => &**reader,
+            Self::Megatron(reader) => &**reader,
+            Self::Array(reader) => &**reader,
         }
     }
 
@@ -316,6 +350,8 @@ impl Records {
             Self::Parquet(reader) => &mut **reader,
             Self::Arrow(reader) => &mut **reader,
             Self::Tar(reader) => &mut **reader,
+            Self::Megatron(reader) => &mut **reader,
+            Self::Array(reader) => &mut **reader,
         }
     }
 
@@ -329,6 +365,8 @@ impl Records {
             Self::Parquet(reader) => reader.next(),
             Self::Arrow(reader) => reader.next(),
             Self::Tar(reader) => reader.next(),
+            Self::Megatron(reader) => reader.next(),
+            Self::Array(reader) => reader.next(),
         };
         *ended = is_last(&next);
         next
@@ -363,6 +401,33 @@ fn lost(shard: &Arc<str>, reason: String) -> ReadError {
     ReadError { error: located(shard, Position::default(), reason), rest: AfterError::Lost }
 }
 
+/// Checks that nothing but ids is wanted of a file of ids.
+fn check_is_alone(shard: &Shard, ids: &IdFiles) -> Result<()> {
+    if ids.are_alone {
+        return Ok(());
+    }
+    Err(Error::Argument(format!(
+        "{}: a file of ids has no keys: leave out loss_mask=, labels= and fields= of gm.Tokens, and keep=, or use JSONL, Parquet \
+         or Arrow",
+        shard.path
+    )))
+}
+
+/// The path of the index beside a file of ids.
+fn index_of(path: &str) -> String {
+    format!("{}.idx", &path[..path.len() - ".bin".len()])
+}
+
+/// The error of a file that cannot be found beside a shard.
+fn beside(shard: &Arc<str>, error: Error) -> Error {
+    match error {
+        Error::Shard(ShardError { shard: missing, .. }) => {
+            lost(shard, format!("expected its index beside it, found no {missing} that can be read")).into()
+        }
+        error => error,
+    }
+}
+
 /// How many bytes a shard of lines inflates to.
 pub fn inflated_bytes(shard: &Shard, access: &Access) -> Result<u64> {
     let mut file = access.open(shard, &Arc::default())?;
@@ -390,6 +455,8 @@ fn found(codec: Codec, format: Format) -> String {
         Format::Parquet => "Parquet",
         Format::Arrow => "Arrow",
         Format::Tar => "a tar",
+        Format::Megatron => "ids of Megatron",
+        Format::Array => "an array of ids",
     };
     match codec {
         Codec::None => format.to_owned(),
@@ -408,6 +475,7 @@ mod tests {
             projection: Projection::text("text"),
             keep: None,
             max_document_bytes: 100,
+            ids: None,
         })
     }
 

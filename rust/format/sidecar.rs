@@ -141,6 +141,7 @@ mod tests {
             projection: Projection::all(),
             keep: None,
             max_document_bytes: 20,
+            ids: None,
         });
         let path: Arc<str> = "s.jsonl".into();
         let source = Box::new(bytes.as_bytes().to_vec());

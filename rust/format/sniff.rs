@@ -2,13 +2,14 @@
 
 use std::io;
 
-use super::{Format, arrow, parquet, tar};
+use super::ids::MAGIC;
+use super::{Format, IdFiles, arrow, parquet, tar};
 use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
 use crate::store::Source;
 
 /// Other kinds of files that people pass as shards: their first bytes, with which no line of JSON begins, and how a
 /// message names them and advises.
-const OTHERS: [(&[u8], &str); 12] = [
+const OTHERS: [(&[u8], &str); 14] = [
     (b"\xfd7", "xz; convert it to gzip"),
     (b"BZh", "bzip2; convert it to gzip"),
     (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
@@ -20,6 +21,8 @@ const OTHERS: [(&[u8], &str); 12] = [
     (b"version https://git-lfs", "a Git LFS pointer; download the file itself with git lfs pull"),
     (b"<!doctype html", "a web page; download the shard again"),
     (b"<html", "a web page; download the shard again"),
+    (MAGIC, NOT_IDS),
+    (b"MMIDIDX", "the index of a file of ids; name the .bin beside it alone"),
     (b"<?xml", "XML, in which object stores report errors; download the shard again"),
 ];
 
@@ -84,6 +87,25 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
         (Some((extension, what, magic)), None) => Err(not_as_named(head, extension, what, magic)),
     }
 }
+
+/// The format of a file of ids, if samples are ready ids and this is one.
+pub(super) fn ids_format(source: &mut dyn Source, name: &str, ids: &IdFiles) -> Option<Format> {
+    let mut head = [0; MAGIC.len()];
+    let (length, _) = read_head(source, &mut head);
+    if head[..length] == *MAGIC {
+        return Some(Format::Array);
+    }
+    let [is_bin, is_array] = [".bin", ".npy"].map(|extension| has_extension(name, extension));
+    match ids.kind {
+        Some(_) if is_bin || is_array => Some(Format::Array),
+        None if is_bin => Some(Format::Megatron),
+        None if is_array => Some(Format::Array),
+        _ => None,
+    }
+}
+
+/// How a message names a file of ids where samples are no ids, and advises.
+pub(super) const NOT_IDS: &str = "an array of NumPy; read its ids with sample=gm.Tokens()";
 
 /// How a message names a file that is compressed, whose inflated bytes begin with `head`, and advises. None: it may hold
 /// lines.

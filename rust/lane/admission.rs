@@ -48,9 +48,10 @@ pub struct Admission {
 struct Samples {
     entries: std::vec::IntoIter<SampleEntry>,
     ids: Arc<IdBuffer>,
-    /// Index of the first id of the next document, and of its first image.
+    /// Index of the first id of the next document, of its first image, and of itself.
     first_id: usize,
     first_image: usize,
+    first_sample: usize,
     end: ReadEnd,
 }
 
@@ -90,7 +91,7 @@ impl Admission {
     pub fn add(&mut self, samples: SampleBlock) {
         let SampleBlock { entries, ids, end } = samples;
         let (entries, ids) = (entries.into_iter(), Arc::new(ids));
-        self.samples = Some(Samples { entries, ids, first_id: 0, first_image: 0, end });
+        self.samples = Some(Samples { entries, ids, first_id: 0, first_image: 0, first_sample: 0, end });
     }
 
     /// Ids that were not passed on.
@@ -101,12 +102,14 @@ impl Admission {
     /// The next block, up to the end of a window or of the samples that were added. None if more samples must be added.
     pub fn next_block(&mut self) -> Option<Block> {
         let mut samples = self.samples.take()?;
-        let (first_id, first_image) = (samples.first_id, samples.first_image);
-        let mut block = Block { ids: Arc::clone(&samples.ids), first_id, first_image, ..Block::default() };
+        let Samples { first_id, first_image, first_sample, .. } = samples;
+        let ids = Arc::clone(&samples.ids);
+        let mut block = Block { ids, first_id, first_image, first_sample, ..Block::default() };
         for entry in samples.entries.by_ref() {
             if let SampleEntry::Document { document, .. } = &entry {
                 samples.first_id += document.tokens;
                 samples.first_image += document.images as usize;
+                samples.first_sample += document.segments();
             }
             match self.admit(entry, &mut block) {
                 Ok(false) => {}

@@ -141,6 +141,8 @@ pub struct Block {
     pub first_id: usize,
     /// Index of its first image.
     pub first_image: usize,
+    /// Index of the first document among the samples that have values.
+    pub first_sample: usize,
     /// The quarantined records.
     pub quarantined: QuarantineLog,
     /// The number of filtered records.
@@ -166,6 +168,8 @@ pub struct Document {
     pub dropped: usize,
     /// Number of messages that truncation has left out.
     pub dropped_messages: u32,
+    /// How many of its ids are those of the first segment of a pair; 0: it has one segment.
+    pub split: usize,
     /// Whether nothing that its messages say is trained on, but only the tokens that end them.
     pub only_stops: bool,
     /// How many samples of its record are left out between the document before it and this one, and behind the record's last
@@ -209,6 +213,13 @@ pub struct Failure {
     pub position: RecordPosition,
     /// The records left out between that document and `position`.
     pub left_out_before: LeftOut,
+}
+
+impl Document {
+    /// How many segments, and samples with values, it has.
+    pub fn segments(&self) -> usize {
+        if self.split > 0 { 2 } else { 1 }
+    }
 }
 
 impl RawBlock {

@@ -9,3 +9,4 @@ pub mod id_buffer;
 pub mod joined_shard;
 pub mod reader;
 pub mod sidecars;
+pub mod values;

@@ -7,6 +7,8 @@
 //! row 2       c E . . . . . .             padding only after a lane's last token
 //! ```
 //!
+//! With `pad_segments_to`, the next document begins at a multiple, or where there is none left in the next row.
+//!
 //! With `max_segments`, padding also closes a row whose last allowed segment has ended. The next
 //! document then begins the next row, rather than being cut to a few tokens that fit by chance.
 
@@ -17,7 +19,7 @@ use super::tokens::TokenSlice;
 pub(super) fn write(step: &mut StepWriter, rest: &TokenSlice, max_segments: Option<usize>) -> usize {
     let tokens = rest.len().min(step.free());
     step.write(rest, tokens);
-    if max_segments == Some(step.segments()) && !step.row_is_full() {
+    if (max_segments == Some(step.segments()) || step.free() == 0) && !step.row_is_full() {
         step.close_row();
     }
     tokens

@@ -14,6 +14,7 @@
 //! how many trained tokens a row has when [`count_row`](queue::DocumentQueue::count_row) ends it, and how many tokens one
 //! had that is [left out](queue::DocumentQueue::leave_out_row) because nothing of it is trained on: it is filled again.
 
+pub mod balance;
 mod best_fit;
 mod concat;
 #[cfg(test)]

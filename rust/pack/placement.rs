@@ -39,6 +39,8 @@ pub struct Placed {
 pub struct Cost {
     /// Tokens.
     pub tokens: usize,
+    /// Elements between its segments, if it is a pair.
+    pub filling: usize,
     /// Images. A document with some fits into a row.
     pub images: usize,
     /// Patches of images.
@@ -50,7 +52,9 @@ pub struct Cost {
 pub struct Room {
     /// Tokens.
     pub tokens: usize,
-    /// Segments.
+    /// The multiple at which segments begin, which `tokens` is one of.
+    pub multiple: usize,
+    /// Segments; of pairs as many as both have.
     pub segments: usize,
     /// Images.
     pub images: usize,
@@ -64,7 +68,8 @@ impl Room {
         let images = spec.prepare.image_rows();
         Self {
             tokens: spec.rows.sequence_length,
-            segments: spec.rows.max_segments.unwrap_or(usize::MAX),
+            multiple: spec.rows.segment_multiple,
+            segments: spec.rows.max_segments.unwrap_or(usize::MAX) / spec.prepare.segments(),
             images: images.map_or(0, |rows| rows.max_images),
             patches: images.map_or(0, ImageRows::max_patches),
         }
@@ -84,12 +89,13 @@ pub fn place(costs: &[Cost], room: &Room) -> Vec<Placed> {
     // Images and patches that rows have room for, from the first open row on.
     let mut rooms: Vec<(usize, usize)> = Vec::new();
     for (document, tokens) in rests {
-        let Cost { images, patches, .. } = costs[document];
+        let Cost { images, patches, filling, .. } = costs[document];
+        let taken = (tokens.len() + filling).next_multiple_of(room.multiple);
         let has_room = |&&(_, row): &&(usize, usize)| {
             let (free_images, free_patches) = rooms[row - first_open];
             images <= free_images && patches <= free_patches
         };
-        let fullest = open.range((tokens.len(), 0)..).find(has_room).copied();
+        let fullest = open.range((taken, 0)..).find(has_room).copied();
         let (free, row) = fullest.unwrap_or((room.tokens, rows.len()));
         if fullest.is_some() {
             open.remove(&(free, row));
@@ -97,7 +103,7 @@ pub fn place(costs: &[Cost], room: &Room) -> Vec<Placed> {
             rows.push(Row::new());
             rooms.push((room.images, room.patches));
         }
-        let free = free - tokens.len();
+        let free = free - taken;
         let (free_images, free_patches) = &mut rooms[row - first_open];
         *free_images -= images;
         *free_patches -= patches;
@@ -148,8 +154,8 @@ mod tests {
         lengths.iter().map(|&tokens| Cost { tokens, ..Cost::default() }).collect()
     }
 
-    fn room(tokens: usize, segments: usize) -> Room {
-        Room { tokens, segments, images: 0, patches: 0 }
+    fn room(tokens: usize, multiple: usize, segments: usize) -> Room {
+        Room { tokens, multiple, segments, images: 0, patches: 0 }
     }
 
     /// The rule taken literally, looking at every row for every document.
@@ -168,14 +174,15 @@ mod tests {
         }
         rests.sort_by_key(|(document, tokens)| (Reverse(tokens.len()), *document));
         for (document, tokens) in rests {
-            let filled = |row: &Row| row.iter().map(|(_, tokens)| tokens.len()).sum::<usize>();
+            let elements = |tokens: &Range<usize>| tokens.len().next_multiple_of(room.multiple);
+            let filled = |row: &Row| row.iter().map(|(_, tokens)| elements(tokens)).sum::<usize>();
             let taken = |row: &Row, what: fn(&Cost) -> usize| {
                 row.iter().map(|(document, _)| what(&costs[*document])).sum::<usize>()
                     + what(&costs[document])
             };
             let mut fullest: Option<usize> = None;
             for (index, row) in rows.iter().enumerate() {
-                let fits = filled(row) + tokens.len() <= room.tokens
+                let fits = filled(row) + elements(&tokens) <= room.tokens
                     && row.len() < room.segments
                     && taken(row, |cost| cost.images) <= room.images
                     && taken(row, |cost| cost.patches) <= room.patches;
@@ -211,7 +218,7 @@ mod tests {
 
     #[test]
     fn the_window_of_the_module_documentation() {
-        let placed = rows(place(&texts(&[7, 6, 3, 13, 2]), &room(8, usize::MAX)), 8);
+        let placed = rows(place(&texts(&[7, 6, 3, 13, 2]), &room(8, 1, usize::MAX)), 8);
         assert_eq!(
             placed,
             [vec![(0, 0..7)], vec![(1, 0..6), (4, 0..2)], vec![(2, 0..3), (3, 8..13)], vec![(3, 0..8)]]
@@ -220,13 +227,13 @@ mod tests {
 
     #[test]
     fn a_long_document_is_a_piece_or_two_however_short_the_rows() {
-        assert_eq!(place(&texts(&[1_000_001]), &room(10, usize::MAX)).len(), 2);
+        assert_eq!(place(&texts(&[1_000_001]), &room(10, 1, usize::MAX)).len(), 2);
     }
 
     #[test]
     fn no_documents_no_rows() {
-        assert_eq!(place(&[], &room(8, usize::MAX)), []);
-        assert_eq!(place(&texts(&[0, 0]), &room(8, 1)), []);
+        assert_eq!(place(&[], &room(8, 1, usize::MAX)), []);
+        assert_eq!(place(&texts(&[0, 0]), &room(8, 1, 1)), []);
     }
 
     proptest! {
@@ -234,9 +241,11 @@ mod tests {
         fn places_as_the_rule_says(
             lengths in prop::collection::vec(prop_oneof![4 => 0usize..12, 1 => 0usize..60], 0..40),
             length in 1usize..20,
+            multiple in 1usize..5,
             most in prop::option::of(1usize..5),
         ) {
-            let (costs, room) = (texts(&lengths), room(length, most.unwrap_or(usize::MAX)));
+            let length = length * multiple;
+            let (costs, room) = (texts(&lengths), room(length, multiple, most.unwrap_or(usize::MAX)));
             prop_assert_eq!(rows(place(&costs, &room), length), naive(&costs, &room));
         }
 
@@ -247,9 +256,9 @@ mod tests {
             patches in 24usize..40,
             segments in 1usize..9,
         ) {
-            let cost = |(tokens, images, each)| Cost { tokens, images, patches: images * each };
+            let cost = |(tokens, images, each)| Cost { tokens, filling: 0, images, patches: images * each };
             let costs: Vec<Cost> = costs.into_iter().map(cost).collect();
-            let room = Room { tokens: 20, segments, images, patches };
+            let room = Room { tokens: 20, multiple: 1, segments, images, patches };
             prop_assert_eq!(rows(place(&costs, &room), 20), naive(&costs, &room));
         }
     }

@@ -48,7 +48,7 @@ pub struct DocumentQueue {
 }
 
 /// The documents or events that come next in a lane.
-#[derive(Debug, PartialEq)]
+#[derive(Debug)]
 pub enum Next<'a> {
     /// Tokens of a document.
     Tokens(Upcoming<'a>),
@@ -61,7 +61,7 @@ pub enum Next<'a> {
 }
 
 /// The tokens of a document that come next.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct Upcoming<'a> {
     /// The tokens not yet delivered, to the document's end.
     pub rest: TokenSlice<'a>,
@@ -273,7 +273,8 @@ impl DocumentQueue {
         let ids = &self.window.tokens(part)[from..];
         let trained = self.window.trained(part).map(|trained| &trained[from..]);
         let images = if from == 0 { self.window.images(part) } else { &[] };
-        let rest = TokenSlice { ids, trained, images, offset: from, document };
+        let values = self.window.values(part).after(from);
+        let rest = TokenSlice { ids, trained, values, images, offset: from, document };
         Upcoming { rest, piece: part.to - from, ends_row: part.ends_row }
     }
 

@@ -11,12 +11,14 @@
 //! SegmentLength        4 0 0
 //! NextToken            e
 //! ```
+//!
+//! Values of fields go where the ids are that they belong to, as bytes.
 
 use std::ops::Range;
 
 use super::tokens::{Token, TokenSlice};
 use crate::batch::ring::RowMut;
-use crate::batch::schema::{Content, Element, Field, with_element_type};
+use crate::batch::schema::{Content, Element, Field, Value, ValueOf, with_element_type};
 use crate::image::Image;
 use crate::lane::cursor::RecordPosition;
 
@@ -26,7 +28,7 @@ pub(super) struct Segment<'a> {
     /// The tokens.
     pub tokens: TokenSlice<'a>,
     /// The token of the same document that follows, if it continues in a later row.
-    pub next: Option<Token>,
+    pub next: Option<Token<'a>>,
     /// Number of their segment in its row, from 1.
     pub number: i32,
     /// The index of their source's first piece among those of all sources.
@@ -71,14 +73,15 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::TargetMask => write_target_mask,
         Content::SegmentLength => write_length,
         Content::NextToken => write_next_token,
+        Content::Pair => write_pair,
         Content::Provenance => write_provenance,
         Content::RotaryPosition => write_rotary_positions,
         Content::ImageMask => write_image_masks,
         Content::ImageGrid => write_image_grids,
         Content::ImageSegment => write_image_segments,
         Content::ImageIndex => write_image_indices,
-        // Pixels of images are written after all else.
-        Content::Source | Content::Weight | Content::Pixels => |_, _, _| {},
+        // Pixels of images are written after all else; values of fields by a routine that knows no types.
+        Content::Source | Content::Weight | Content::Pixels | Content::Value(_) => |_, _, _| {},
     }
 }
 
@@ -86,6 +89,11 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
 pub(super) fn write(row: &mut RowMut, segment: &Segment) {
     for field in row.fields() {
         let Field { dtype, content, padding, .. } = *field;
+        if let Content::Value(value) = content {
+            let width = value_width(&field);
+            write_values(field.bytes(), width, value, segment);
+            continue;
+        }
         // A call for each field: with all routines of all types inlined here, their constants fill the registers, and
         // packing documents of 300 tokens executes a tenth more instructions.
         with_element_type!(dtype, E => {
@@ -96,11 +104,16 @@ pub(super) fn write(row: &mut RowMut, segment: &Segment) {
 
 /// Makes `target`, the first token of the next document, the target of the token at `index`, the last of segment
 /// `number`. Layouts without targets stay as they are.
-pub(super) fn write_boundary_target(row: &mut RowMut, index: usize, number: i32, target: Token) {
+pub(super) fn write_boundary_target(row: &mut RowMut, index: usize, number: i32, target: Token<'_>) {
     for field in row.fields() {
         let value = match field.content {
             Content::Target => target.id as i32,
             Content::TargetSegment if target.trained => number,
+            Content::Value(Value { field: number, of: ValueOf::Target, .. }) => {
+                let width = value_width(&field);
+                write_value(value_at(field.bytes(), width, index), target.values.of_tokens(number, 1));
+                continue;
+            }
             _ => continue,
         };
         with_element_type!(field.dtype, E => field.elements::<E>()[index] = E::from_i32(value));
@@ -122,6 +135,11 @@ pub(super) fn write_source(row: &mut RowMut, number: i32, weight: f32) {
 pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
     for field in row.fields().filter(|field| field.content.is_per_token()) {
         let (padding, content) = (field.padding, field.content);
+        if let Content::Value(_) = content {
+            let width = value_width(&field);
+            field.bytes()[range.start * width..range.end * width].fill(0);
+            continue;
+        }
         with_element_type!(field.dtype, E => {
             let elements = field.elements::<E>();
             if content == Content::RotaryPosition {
@@ -137,6 +155,7 @@ pub(super) fn pad(row: &mut RowMut, range: &Range<usize>) {
 pub(super) fn untrain(row: &mut RowMut, range: &Range<usize>) {
     let is_mask = |content| {
         matches!(content, Content::TargetSegment | Content::TargetMask | Content::Label | Content::Trained)
+            || matches!(content, Content::Value(Value { is_weight: true, .. }) if content.is_per_token())
     };
     for field in row.fields().filter(|field| is_mask(field.content)) {
         let padding = field.padding;
@@ -222,6 +241,16 @@ fn write_length<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
     }
     // With the tokens before a cut, if there is one.
     row[segment.number as usize - 1] = E::from_i32((segment.position + segment.tokens.len()) as i32);
+}
+
+/// Writes the number of the pair that the segment is one of, and with the row's first segment the zeros behind the last.
+fn write_pair<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    if segment.number == 1 {
+        row.fill(padding);
+    }
+    if segment.tokens.document.split > 0 {
+        row[segment.number as usize - 1] = E::from_i32((segment.number + 1) / 2);
+    }
 }
 
 /// Writes what follows the segment: only behind the row's last one does its document continue.
@@ -324,6 +353,60 @@ fn of_images<E: Element>(
     let free = row[segment.images_before * width..].chunks_exact_mut(width);
     for (elements, image) in free.zip(segment.tokens.images) {
         write(elements, image);
+    }
+}
+
+/// Bytes of a value of a field whose rows have values for a list of tokens or segments.
+fn value_width(field: &Field) -> usize {
+    let values = match field.content {
+        Content::Value(Value { of: ValueOf::NextToken, .. }) => 1,
+        _ => field.row_shape[0],
+    };
+    field.row_len() * field.dtype.size() / values.max(1)
+}
+
+/// Writes the values of a segment's tokens, or of its sample.
+fn write_values(row: &mut [u8], width: usize, value: Value, segment: &Segment) {
+    let Segment { tokens, next, start, .. } = segment;
+    let Value { field, of, .. } = value;
+    let end = start + tokens.len();
+    match of {
+        ValueOf::Token | ValueOf::Label => {
+            write_value(&mut row[start * width..end * width], tokens.values.of_tokens(field, tokens.len()));
+            // As labels are.
+            if of == ValueOf::Label && (segment.opens || *start > 0) && !tokens.is_empty() {
+                value_at(row, width, *start).fill(0);
+            }
+        }
+        ValueOf::Target => {
+            let Some(targets) = tokens.len().checked_sub(1) else { return };
+            let (last, first) = (start + targets, tokens.values.after(1));
+            write_value(&mut row[start * width..last * width], first.of_tokens(field, targets));
+            let next = next.and_then(|next| next.values.of_tokens(field, 1));
+            write_value(value_at(row, width, last), next);
+        }
+        ValueOf::NextToken => write_value(row, next.and_then(|next| next.values.of_tokens(field, 1))),
+        ValueOf::Sample => {
+            if segment.number == 1 {
+                row.fill(0);
+            }
+            let place = (segment.number as usize - 1) * width;
+            if let Some(place) = row.get_mut(place..place + width) {
+                write_value(place, tokens.values.of_sample(field));
+            }
+        }
+    }
+}
+
+fn value_at(row: &mut [u8], width: usize, index: usize) -> &mut [u8] {
+    &mut row[index * width..(index + 1) * width]
+}
+
+/// Writes values; zeros where there are none.
+fn write_value(place: &mut [u8], values: Option<&[u8]>) {
+    match values {
+        Some(values) => place.copy_from_slice(values),
+        None => place.fill(0),
     }
 }
 

@@ -121,7 +121,7 @@ impl StepWriter {
 
     /// Tokens that fit into the row that the next segment goes into.
     pub(super) fn free(&self) -> usize {
-        if self.row_is_full() { self.length() } else { self.length() - self.filled }
+        if self.row_is_full() { self.length() } else { self.length().saturating_sub(self.next_start()) }
     }
 
     /// Segments of the current row.
@@ -228,8 +228,14 @@ impl StepWriter {
         if self.row_is_full() {
             self.begin_row();
         }
-        self.segments += 1;
-        self.segment_start = self.filled;
+        self.begin_segment();
+        if let Some(split) =
+            rest.document.split.checked_sub(rest.offset).filter(|split| (1..count).contains(split))
+        {
+            self.write_slice(rest, 0..split);
+            self.begin_segment();
+            return self.write_slice(rest, split..count);
+        }
         let cut = self.spec().rows.cut(rest.document).and_then(|cut| cut.checked_sub(rest.offset));
         match cut {
             Some(cut @ 1..) if cut < count => {
@@ -238,6 +244,17 @@ impl StepWriter {
             }
             _ => self.write_slice(rest, 0..count),
         }
+    }
+
+    /// The index in the row at which the next segment begins.
+    fn next_start(&self) -> usize {
+        self.spec().rows.elements(self.filled)
+    }
+
+    fn begin_segment(&mut self) {
+        self.pad(self.next_start());
+        self.segments += 1;
+        self.segment_start = self.filled;
     }
 
     /// Whether the last token written ended a document and has the next token as its target.
@@ -311,12 +328,16 @@ impl StepWriter {
     fn write_slice(&mut self, rest: &TokenSlice, part: Range<usize>) {
         let (start, end) = (rest.offset + part.start, rest.offset + part.end);
         let cut = self.spec().rows.cut(rest.document);
-        let next = rest.get(part.end).filter(|_| cut != Some(end));
+        let split = rest.document.split;
+        let next = rest.get(part.end).filter(|_| cut != Some(end) && split != end);
         let mut tokens = rest.part(part);
+        if split > 0 && start >= split {
+            tokens.values = tokens.values.of_next_sample();
+        }
         if cut.is_some_and(|cut| cut <= start) {
             tokens.offset += rest.document.dropped;
         }
-        let opens = start == 0 || cut == Some(start);
+        let opens = start == 0 || cut == Some(start) || split == start;
         let segment = Segment {
             tokens,
             next,

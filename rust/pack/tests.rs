@@ -21,6 +21,7 @@ use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
 use crate::pipeline::encode_block::{Encoded, samples_of};
+use crate::prepare::values::SourceFields;
 use crate::prepare::{Prepare, Prepared, Sample};
 use crate::spec::sidecars::Sidecars;
 use crate::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
@@ -57,22 +58,26 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
             projection: Projection::text("text"),
             keep: None,
             max_document_bytes: 1 << 25,
+            ids: None,
         }),
         sidecars: Sidecars::default(),
         drop: Arc::default(),
         prepare: Prepare::Text,
+        fields: SourceFields::default(),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),
         bos: None,
         eos: None,
         untrained_rows: UntrainedRows::Deliver,
+        balance: None,
         rows: RowSpec {
             sequence_length: 8,
             packing: Packing::Concat,
             truncation: Truncation::Split,
             max_segments: None,
             layout: Layout::MaxText,
+            segment_multiple: 1,
             boundary_targets: false,
             rows_per_lane: 1,
         },

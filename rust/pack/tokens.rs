@@ -4,14 +4,17 @@ use std::ops::Range;
 
 use crate::image::Image;
 use crate::lane::block::Document;
+use crate::lane::values::Values;
 
 /// Consecutive tokens of one document.
-#[derive(Debug, Clone, Copy, PartialEq)]
+#[derive(Debug, Clone, Copy)]
 pub struct TokenSlice<'a> {
     /// Their ids.
     pub ids: &'a [u32],
     /// Whether each of them is trained on; `None`: all are.
     pub trained: Option<&'a [bool]>,
+    /// The values that they and their sample have of fields.
+    pub values: Values<'a>,
     /// The images of the document, if these are all of its tokens.
     pub images: &'a [Image],
     /// Tokens of the document before these.
@@ -21,30 +24,34 @@ pub struct TokenSlice<'a> {
 }
 
 /// One token of a document.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Token {
+#[derive(Debug, Clone, Copy)]
+pub struct Token<'a> {
     /// Its id.
     pub id: u32,
     /// Whether it is trained on.
     pub trained: bool,
+    /// Its values of fields.
+    pub values: Values<'a>,
 }
 
-impl TokenSlice<'_> {
+impl<'a> TokenSlice<'a> {
     /// Some of these tokens.
     #[must_use]
     pub fn part(&self, range: Range<usize>) -> Self {
         Self {
             ids: &self.ids[range.clone()],
             trained: self.trained.map(|trained| &trained[range.clone()]),
+            values: self.values.after(range.start),
             offset: self.offset + range.start,
             ..*self
         }
     }
 
     /// The token at an index, if there is one.
-    pub fn get(&self, index: usize) -> Option<Token> {
+    pub fn get(&self, index: usize) -> Option<Token<'a>> {
         let id = *self.ids.get(index)?;
-        Some(Token { id, trained: self.trained.is_none_or(|trained| trained[index]) })
+        let trained = self.trained.is_none_or(|trained| trained[index]);
+        Some(Token { id, trained, values: self.values.after(index) })
     }
 
     /// How many they are.

@@ -1,10 +1,12 @@
 //! The documents that may be delivered now, in delivery order: those of a whole window, or without windows those of a
 //! block.
 
+use super::balance::{self, RowCost};
 use super::placement::{self, Cost, Placed, Room};
 use crate::image::Image;
 use crate::lane::block::{Block, BlockEnd, Document};
 use crate::lane::cursor::{RecordPosition, Totals};
+use crate::lane::values::Values;
 use crate::random::{Purpose, hash, permutation};
 use crate::spec::{Packing, Shuffle, SourceSpec};
 
@@ -88,6 +90,9 @@ impl Window {
             }
             let in_rows = |share| placed(share, &blocks, spec);
             parts = parts.chunks(window).flat_map(in_rows).collect();
+            if let Some(cost) = &spec.balance {
+                parts = balanced(&parts, &blocks, spec, cost);
+            }
         }
         let tokens = parts.iter().map(|part| part.to - part.from).sum();
         Self {
@@ -124,6 +129,14 @@ impl Window {
     /// Whether each of its tokens is trained on; `None`: all are.
     pub fn trained(&self, part: &Part) -> Option<&[bool]> {
         self.blocks[part.block as usize].ids.trained.get(part.start..part.start + self.document(part).tokens)
+    }
+
+    /// The values of fields of a part's document.
+    pub fn values(&self, part: &Part) -> Values<'_> {
+        let Block { ids, first_sample, .. } = &self.blocks[part.block as usize];
+        // All documents of a source have as many segments.
+        let before = part.document as usize * self.document(part).segments();
+        Values::new(&ids.columns, part.start, first_sample + before)
     }
 
     /// The images of a part's document.
@@ -167,6 +180,29 @@ fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     parts
 }
 
+/// The rows of placed documents in an order in which each step's share costs nearly the same.
+fn balanced(parts: &[Part], blocks: &[Block], spec: &SourceSpec, cost: &RowCost) -> Vec<Part> {
+    let mut rows: Vec<Vec<Part>> = vec![Vec::new()];
+    for part in parts {
+        // The full rows of a long document, which are one part.
+        for from in (part.from..part.to).step_by(spec.rows.sequence_length) {
+            let to = part.to.min(from + spec.rows.sequence_length);
+            rows.last_mut().into_iter().for_each(|row| row.push(Part { from, to, ..*part }));
+            if part.ends_row {
+                rows.push(Vec::new());
+            }
+        }
+    }
+    rows.retain(|row| !row.is_empty());
+    let segments = |part: &Part| {
+        let split = blocks[part.block as usize].documents[part.document as usize].split;
+        [split, part.to - part.from - split]
+    };
+    let costs: Vec<f64> = rows.iter().map(|row| cost.of(row.iter().flat_map(segments))).collect();
+    let order = balance::order(&costs, spec.rows.rows_per_lane);
+    order.into_iter().flat_map(|row| std::mem::take(&mut rows[row])).collect()
+}
+
 fn images<'a>(blocks: &'a [Block], part: &Part) -> &'a [Image] {
     let Block { documents, ids, .. } = &blocks[part.block as usize];
     let count = documents[part.document as usize].images as usize;
@@ -181,7 +217,9 @@ fn placed<'a>(
     let cost = |part: &Part| {
         let images = images(blocks, part);
         let patches = images.iter().map(|image| image.plan.patches as usize).sum();
-        Cost { tokens: part.to, images: images.len(), patches }
+        let document = &blocks[part.block as usize].documents[part.document as usize];
+        let filling = spec.rows.elements(document.split) - document.split;
+        Cost { tokens: part.to, filling, images: images.len(), patches }
     };
     let costs: Vec<Cost> = documents.iter().map(cost).collect();
     let pieces = placement::place(&costs, &Room::of(spec));

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::undelivered::Undelivered;
 use super::workers::{StageTimes, WorkerPool};
 use crate::batch::buffers::{Pool, PooledBatch};
-use crate::batch::layouts::{provenance_field, source_fields};
+use crate::batch::layouts::{pair_field, provenance_field, source_fields};
 use crate::batch::ring::{Consumer, ring};
 use crate::batch::schema::{BatchSchema, Content};
 use crate::encode::Encoder;
@@ -155,6 +155,10 @@ impl Pipeline {
         let (length, segments) = (spec.sequence_length, spec.most_segments());
         let mut fields = spec.layout.fields(length, segments, stream.has_mask());
         fields.retain(|field| host.attention_mask || field.content != Content::Mask);
+        fields.extend(spec.layout.value_fields(stream.fields(), length, segments));
+        if stream.has_pairs() {
+            fields.push(pair_field(segments));
+        }
         fields.extend(provenance_field(host.provenance, stream.makes_several()));
         if host.names_sources && stream.mixing.is_some() {
             fields.extend(source_fields());

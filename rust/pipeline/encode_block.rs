@@ -15,7 +15,9 @@ use crate::prepare::fill_in_the_middle::Part;
 use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
 use crate::prepare::sidecars::Joined;
 use crate::prepare::turns::Fit;
-use crate::prepare::{Prepare, Prepared, Sample, trained_tokens, trains_words};
+use crate::prepare::{
+    Prepare, Prepared, Sample, TextWithFields, token_weights, trained_tokens, trains_words,
+};
 use crate::random::hash;
 use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
 
@@ -81,7 +83,8 @@ impl BlockEncoder {
     /// Turns raw records into samples, and removes them from `raw`. Returns also how many documents were compared with
     /// the reference and found equal.
     pub fn encode(&mut self, raw: &mut RawBlock) -> (SampleBlock, u64) {
-        let (spec, ids) = (Arc::clone(&self.spec), self.ids.take());
+        let spec = Arc::clone(&self.spec);
+        let ids = self.ids.take(&spec.fields.all);
         let mut prepared = std::mem::take(&mut self.prepared);
         let RowSpec { truncation, sequence_length, .. } = spec.rows;
         if truncation == Truncation::Turns && prepared.fit.is_none() {
@@ -111,11 +114,16 @@ impl BlockEncoder {
             return self.encode_with_images(&rules, sample, document, ids);
         }
         let before = ids.len();
+        if let Prepare::Tokens(_) = &self.spec.prepare {
+            let tokens = self.add_ids(sample, ids);
+            return Ok((self.finish(sample, Document { tokens, ..document }, before, ids)?, false));
+        }
         ids.extend(self.spec.bos);
         let Sample { text, data, .. } = sample;
         let parts = match &self.spec.prepare {
-            Prepare::FillInTheMiddle(fill) => fill.parts(text, &document),
-            Prepare::Text | Prepare::Chat(_) | Prepare::Completion(_) | Prepare::ImageText(_) => None,
+            Prepare::FillInTheMiddle(fill)
+            | Prepare::TextWithFields(TextWithFields { fill: Some(fill), .. }) => fill.parts(text, &document),
+            _ => None,
         };
         let compared = match parts {
             None if !sample.ids.is_empty() => {
@@ -134,6 +142,27 @@ impl BlockEncoder {
         Ok((self.finish(sample, document, before, ids)?, compared))
     }
 
+    /// Appends ready ids, their mask and their values, and says how many ids it were. A sample without any has neither BOS nor
+    /// EOS.
+    fn add_ids(&self, sample: &Sample, ids: &mut IdBuffer) -> usize {
+        let Sample { ids: own, trained_ids, is_ended, values, .. } = sample;
+        if own.is_empty() {
+            return 0;
+        }
+        let (bos, eos) = (self.spec.bos, self.spec.eos.filter(|_| !is_ended));
+        ids.extend(bos);
+        ids.extend_from_slice(own);
+        ids.extend(eos);
+        if let Some(&is_trained) = trained_ids.last() {
+            ids.trained.extend(bos.map(|_| false));
+            ids.trained.extend_from_slice(trained_ids);
+            ids.trained.extend(eos.map(|_| is_trained));
+        }
+        let (before, after) = (usize::from(bos.is_some()), usize::from(eos.is_some()));
+        ids.add_token_values(before, values, after);
+        before + own.len() + after
+    }
+
     /// Appends the mask of a document whose ids begin at `before`, if it has one, and cuts what is longer than a row.
     fn finish(
         &self,
@@ -149,11 +178,13 @@ impl BlockEncoder {
         }
         (document.dropped_messages, document.dropped) = sample.dropped;
         let has_mask = prepare.has_mask();
-        if has_mask {
+        if has_mask && !matches!(prepare, Prepare::Tokens(_)) {
             match self.mask(sample, before, ids) {
                 Ok(only_stops) => document.only_stops = only_stops,
                 Err(reason) => return Ok(Encoded::Bad(self.located(&document, reason))),
             }
+        } else {
+            self.add_equal_weights(before, ids);
         }
         if is_overlong {
             match truncation {
@@ -167,14 +198,12 @@ impl BlockEncoder {
                     document.tokens = sequence_length;
                     let cut = before + self.spec.rows.kept_before_cut();
                     let dropped = cut..cut + document.dropped;
-                    ids.drain(dropped.clone());
-                    if has_mask {
-                        ids.trained.drain(dropped);
-                    }
+                    ids.remove_tokens(&dropped);
                 }
             }
         }
-        Ok(if has_mask { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
+        let is_judged = has_mask && document.tokens > 0;
+        Ok(if is_judged { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
     }
 
     /// The result of encoding a document, by which of its tokens are trained on.
@@ -253,6 +282,11 @@ impl BlockEncoder {
         let SourceSpec { bos, eos, rows: RowSpec { sequence_length, truncation, .. }, ref prepare, .. } =
             *self.spec;
         let bad = |reason| Encoded::Bad(self.located(&document, reason));
+        if !sample.weights.is_empty() {
+            return bad("expected messages that are trained on or not, found weights, which samples with images do not follow; \
+                        leave them out"
+                .to_owned());
+        }
         let starts = match self.token_starts(&sample.text, text_ids) {
             Ok(starts) => starts,
             Err(reason) => return bad(reason),
@@ -269,6 +303,7 @@ impl BlockEncoder {
         ids.extend(eos);
         trained.extend(eos.map(|_| prepare.trains_eos()));
         (ids.images, ids.trained) = (images, trained);
+        self.add_equal_weights(start, ids);
         if let Err(reason) = expanded {
             return bad(reason);
         }
@@ -291,7 +326,28 @@ impl BlockEncoder {
         ids.trained.extend(bos.map(|_| false));
         ids.trained.extend(trained_tokens(&sample.trained, &starts, sample.text.len()));
         ids.trained.extend(eos.map(|_| prepare.trains_eos()));
+        match self.spec.fields.weight() {
+            Some(field) if !sample.weights.is_empty() => {
+                let weights = token_weights(sample, &starts);
+                let after = eos.map(|_| f32::from(u8::from(prepare.trains_eos())));
+                ids.add_values(field, bos.map(|_| 0.0).into_iter().chain(weights).chain(after));
+            }
+            _ => self.add_equal_weights(before, ids),
+        }
         Ok(!trains_words(&sample.trained, &starts, sample.text.len()))
+    }
+
+    /// Appends the weights of a document's tokens, which begin at `before`, if rows have such: 1 for each that is trained on.
+    fn add_equal_weights(&self, before: usize, ids: &mut IdBuffer) {
+        if let Some(field) = self.spec.fields.weight() {
+            let weights: Vec<f32> = match ids.trained.get(before..) {
+                Some(trained) if !trained.is_empty() => {
+                    trained.iter().map(|trained| f32::from(u8::from(*trained))).collect()
+                }
+                _ => vec![1.0; ids.len() - before],
+            };
+            ids.add_values(field, weights.into_iter());
+        }
     }
 
     /// Where in a text its tokens begin. The error is a message about the record.
@@ -431,10 +487,17 @@ pub(crate) fn samples_of(
                 let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
                 let name = spec.shards[shard as usize].name();
                 let is_kept = if spec.sidecars.kinds.is_empty() {
-                    spec.prepare.record(&spec.read, name, record, prepared)
+                    spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
                 } else {
                     let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
-                    spec.prepare.joined_record(&spec.read.projection, name, record, joined, prepared)
+                    spec.prepare.joined_record(
+                        &spec.read.projection,
+                        &spec.fields,
+                        name,
+                        record,
+                        joined,
+                        prepared,
+                    )
                 };
                 let samples = &prepared.samples;
                 let encoded = match is_kept {
@@ -495,6 +558,9 @@ fn encode_samples(
     entries: &mut Vec<SampleEntry>,
     encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> Result<Record> {
+    if spec.prepare.segments() > 1 {
+        return encode_pair(spec, samples, record, next, ids, entries, encode);
+    }
     let (first_entry, before) = (entries.len(), ids.mark());
     let first = record.position.sample as usize;
     if first > 0 && first >= samples.len() {
@@ -509,13 +575,14 @@ fn encode_samples(
     let mut filtered_samples = 0;
     for (number, sample) in samples.iter().enumerate().skip(first) {
         let position = RecordPosition { sample: number as u64, ..record.position };
-        let document = Document { position, text_bytes: sample.text.len(), ..record };
+        let document = Document { position, text_bytes: sample.bytes(), ..record };
         let before_sample = ids.mark();
         let error = match encode(sample, document, ids) {
             Ok(Encoded::Document(document)) => {
                 let document =
                     Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
                 entries.push(SampleEntry::Document { document, next: None });
+                ids.add_sample(&sample.values);
                 continue;
             }
             Ok(Encoded::Filtered) => {
@@ -538,6 +605,55 @@ fn encode_samples(
         }
         _ => Ok(Record::Filtered),
     }
+}
+
+/// The same of a pair, which is one document: of a length that fits into a row.
+fn encode_pair(
+    spec: &SourceSpec,
+    samples: &[Sample],
+    record: Document,
+    next: Position,
+    ids: &mut IdBuffer,
+    entries: &mut Vec<SampleEntry>,
+    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
+) -> Result<Record> {
+    let before = ids.mark();
+    let mut pair = Document { only_stops: true, ..record };
+    for sample in samples {
+        match encode(sample, record, ids) {
+            Ok(Encoded::Document(own)) => {
+                pair.split = pair.tokens;
+                pair.tokens += own.tokens;
+                pair.text_bytes += sample.bytes();
+                pair.only_stops &= own.only_stops;
+                ids.add_sample(&sample.values);
+            }
+            left_out => {
+                ids.return_to(before);
+                return left_out.map(|left_out| match left_out {
+                    Encoded::Bad(error) => Record::Bad(error),
+                    _ => Record::Filtered,
+                });
+            }
+        }
+    }
+    let RowSpec { sequence_length, truncation, .. } = spec.rows;
+    let elements = spec.rows.elements(pair.split) + pair.tokens - pair.split;
+    if elements > sequence_length {
+        ids.return_to(before);
+        if truncation == Truncation::Drop {
+            return Ok(Record::Filtered);
+        }
+        let reason = format!(
+            "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
+             truncation=\"error\" demands, found {}; raise sequence_length=, or leave such pairs out with \
+             truncation=\"drop\"",
+            elements
+        );
+        return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
+    }
+    entries.push(SampleEntry::Document { document: pair, next: Some(next) });
+    Ok(Record::Samples)
 }
 
 /// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.

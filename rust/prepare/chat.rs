@@ -166,6 +166,7 @@ impl Conversations {
     /// Puts a rendered conversation in a sample.
     pub(crate) fn put(&self, rendered: Trained, sample: &mut Sample) {
         sample.trained = rendered.spans();
+        sample.weights.clone_from(&rendered.weights);
         sample.data = if self.protects_content { rendered.rendering.data_ranges() } else { Vec::new() };
         sample.text = rendered.rendering.into_text();
     }

@@ -16,22 +16,27 @@ pub mod instruction;
 mod message;
 mod share_gpt;
 pub mod sidecars;
+pub mod tokens;
 pub mod turns;
+pub mod values;
 
-use std::ops::{Deref, Range};
+use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
 
 use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
 use crate::error::ShardError;
-use crate::format::{GroupImages, Projection, RawRecord, ReadOptions, Values};
+use crate::format::{GroupImages, Projection, RawKind, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
 use chat::Conversations;
 use completion::Completions;
+use field::Field;
 use fill_in_the_middle::FillInTheMiddle;
 use image_text::{ImageTexts, TextPart};
 use sidecars::{Joined, JoinedScratch, located};
+use tokens::ReadyTokens;
 use turns::Fit;
+use values::SourceFields;
 
 /// The kind of sample that a record becomes.
 #[derive(Debug, Clone)]
@@ -40,12 +45,38 @@ pub enum Prepare {
     Text,
     /// The same, of which some documents are cut before they are encoded.
     FillInTheMiddle(FillInTheMiddle),
+    /// A text of which other columns are read, too.
+    TextWithFields(TextWithFields),
+    /// Ready ids.
+    Tokens(Box<ReadyTokens>),
+    /// Two samples that stay together.
+    Pair(Box<Pair>),
     /// A conversation.
     Chat(Arc<Conversations>),
     /// A prompt and its completion.
     Completion(Completions),
     /// Images with a text or a conversation.
     ImageText(Arc<ImageTexts>),
+}
+
+/// How records become pairs: an answer that was chosen, and one that was rejected.
+#[derive(Debug, Clone)]
+pub struct Pair {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
+    /// How records become each of them: one sample with a mask.
+    pub halves: [Prepare; 2],
+}
+
+/// How records become texts with values of fields.
+#[derive(Debug, Clone)]
+pub struct TextWithFields {
+    /// How many of the projection's paths are those of the filter.
+    pub filter_paths: usize,
+    /// The key of the text.
+    pub text: Field,
+    /// How documents are cut before they are encoded.
+    pub fill: Option<FillInTheMiddle>,
 }
 
 /// A sample before it is encoded.
@@ -55,26 +86,50 @@ pub struct Sample {
     pub text: String,
     /// The bytes that are trained on, in order, if samples have a mask.
     pub trained: Vec<TrainedSpan>,
+    /// How much ranges of bytes are trained on, if the sample says so; else 1.
+    pub weights: Vec<(Range<usize>, f32)>,
     /// The bytes in which no special token is recognised, in order.
     pub data: Vec<Range<usize>>,
     /// The images, in order.
     pub images: Vec<Image>,
-    /// The ids of the text, if it was encoded to see whether it fits into a row.
+    /// Its ids, if they are ready, or if the text was encoded to see whether it fits into a row.
     pub ids: Vec<u32>,
-    /// Messages and tokens that were left out, because it did not.
+    /// Whether each of ready ids is trained on, if that is known.
+    pub trained_ids: Vec<bool>,
+    /// Whether ready ids end with the token that ends documents.
+    pub is_ended: bool,
+    /// For each of the stream's fields the values of the sample or its ids; empty where it has none.
+    pub values: Vec<Vec<u8>>,
+    /// Messages and tokens that were left out, because it did not fit.
     pub dropped: (u32, usize),
 }
 
 impl Sample {
     /// Empties it, and keeps its memory.
     pub fn clear(&mut self) {
-        let Self { text, trained, data, images, ids, dropped } = self;
+        let Self { text, trained, weights, data, images, ids, trained_ids, is_ended, values, dropped } = self;
+        trained_ids.clear();
+        *is_ended = false;
+        values.clear();
         text.clear();
         trained.clear();
+        weights.clear();
         data.clear();
         images.clear();
         ids.clear();
         *dropped = (0, 0);
+    }
+
+    /// Sets the values of a field.
+    fn set_values(&mut self, field: usize, values: Vec<u8>) {
+        self.values.resize_with(self.values.len().max(field + 1), Vec::new);
+        self.values[field] = values;
+    }
+
+    /// The bytes that it takes in memory while it waits for its row: of ready ids four each, and their values.
+    pub fn bytes(&self) -> usize {
+        let values = self.values.iter().map(Vec::len).sum::<usize>();
+        self.text.len() + if self.text.is_empty() { size_of_val(&*self.ids) + values } else { 0 }
     }
 }
 
@@ -109,7 +164,8 @@ impl Samples {
     pub fn shrink(&mut self, most: usize) {
         self.clear();
         self.all.truncate(1);
-        self.all.retain(|sample| sample.text.capacity() <= most);
+        self.all
+            .retain(|sample| sample.text.capacity().max(size_of::<u32>() * sample.ids.capacity()) <= most);
     }
 }
 
@@ -118,6 +174,12 @@ impl Deref for Samples {
 
     fn deref(&self) -> &[Sample] {
         &self.all[..self.count]
+    }
+}
+
+impl DerefMut for Samples {
+    fn deref_mut(&mut self) -> &mut [Sample] {
+        &mut self.all[..self.count]
     }
 }
 
@@ -134,9 +196,19 @@ pub struct Prepared {
 impl Prepare {
     /// Whether samples say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
-        !self.is_text()
+        match self {
+            Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
+            Self::Tokens(tokens) => tokens.mask.is_some(),
+            Self::Chat(_) | Self::Completion(_) | Self::Pair(_) | Self::ImageText(_) => true,
+        }
     }
 
+    /// How many segments a sample has.
+    pub fn segments(&self) -> usize {
+        if let Self::Pair(_) = self { 2 } else { 1 }
+    }
+
+    /// Whether of a record the text under one key is all that is wanted.
     fn is_text(&self) -> bool {
         matches!(self, Self::Text | Self::FillInTheMiddle(_))
     }
@@ -149,8 +221,13 @@ impl Prepare {
     /// Whether the token after the sample is trained on.
     pub fn trains_eos(&self) -> bool {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) | Self::Chat(_) => false,
+            Self::Text
+            | Self::FillInTheMiddle(_)
+            | Self::TextWithFields(_)
+            | Self::Tokens(_)
+            | Self::Chat(_) => false,
             Self::Completion(_) => true,
+            Self::Pair(pair) => pair.halves[0].trains_eos(),
             Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
         }
     }
@@ -159,11 +236,16 @@ impl Prepare {
     pub fn guarded_tokens(&self) -> &[String] {
         match self {
             Self::Chat(conversations) => conversations.template.written_tokens(),
+            Self::Pair(pair) => pair.halves[0].guarded_tokens(),
             Self::ImageText(samples) => match &samples.text {
                 TextPart::Chat(conversations) => conversations.template.written_tokens(),
                 TextPart::Text(_) => &[],
             },
-            Self::Text | Self::FillInTheMiddle(_) | Self::Completion(_) => &[],
+            Self::Text
+            | Self::FillInTheMiddle(_)
+            | Self::TextWithFields(_)
+            | Self::Tokens(_)
+            | Self::Completion(_) => &[],
         }
     }
 
@@ -180,7 +262,9 @@ impl Prepare {
     /// Whether a sample without trained tokens is left out; else it is a bad record.
     pub fn drops_untrained(&self) -> bool {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) => false,
+            Self::Text | Self::FillInTheMiddle(_) | Self::TextWithFields(_) => false,
+            Self::Tokens(tokens) => tokens.drops_untrained,
+            Self::Pair(pair) => pair.halves.iter().any(Self::drops_untrained),
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
             Self::ImageText(samples) => match &samples.text {
@@ -195,6 +279,7 @@ impl Prepare {
     pub fn record(
         &self,
         options: &ReadOptions,
+        fields: &SourceFields,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         prepared: &mut Prepared,
@@ -204,12 +289,21 @@ impl Prepare {
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
         }
+        if let RawKind::Ids { kind, is_ended } = record.kind {
+            let sample = samples.add();
+            sample.is_ended = is_ended;
+            return kind.ids(record.bytes, &mut sample.ids).map(|()| true).map_err(|(index, found)| {
+                let reason = format!("expected ids from 0 to {}, found {found} at index {index}", i32::MAX);
+                located(shard, record.position, reason)
+            });
+        }
         options.select(shard, record, &mut scratch.own, |values| {
-            self.fill(values, record.images, samples, fit.as_mut())
+            let filled = self.fill(values, record.images, samples, fit.as_mut());
+            filled.and_then(|()| fields.read(values, samples))
         })
     }
 
-    /// Appends the samples of a record that have a mask. The error is a message about the record.
+    /// Appends the samples of a record. The error is a message about the record.
     fn fill(
         &self,
         values: &Values<'_>,
@@ -218,17 +312,30 @@ impl Prepare {
         fit: Option<&mut Fit>,
     ) -> Result<(), String> {
         match self {
-            Self::Text | Self::FillInTheMiddle(_) => Ok(()),
-            Self::Chat(conversations) => conversations.render(values, samples, fit),
-            Self::Completion(completions) => completions.join(values, samples.add()),
-            Self::ImageText(texts) => texts.fill(values, images, samples),
+            Self::Text | Self::FillInTheMiddle(_) => {}
+            Self::TextWithFields(texts) => {
+                samples.add().text.push_str(&texts.text.text_of(values, "text_field")?);
+            }
+            Self::Tokens(tokens) => tokens.read(values, samples.add())?,
+            Self::Chat(conversations) => conversations.render(values, samples, fit)?,
+            Self::Completion(completions) => completions.join(values, samples.add())?,
+            Self::Pair(pair) => {
+                for half in &pair.halves {
+                    half.fill(values, images, samples, None)?;
+                }
+            }
+            Self::ImageText(texts) => texts.fill(values, images, samples)?,
         }
+        Ok(())
     }
 
     /// How many of the projection's paths are those of the filter; they come first.
     fn filter_paths(&self, projection: &Projection) -> usize {
         match self {
             Self::Text | Self::FillInTheMiddle(_) => projection.paths().len(),
+            Self::TextWithFields(texts) => texts.filter_paths,
+            Self::Tokens(tokens) => tokens.filter_paths,
+            Self::Pair(pair) => pair.filter_paths,
             Self::Chat(conversations) => conversations.filter_paths,
             Self::Completion(completions) => completions.filter_paths,
             Self::ImageText(samples) => samples.filter_paths,
@@ -239,6 +346,7 @@ impl Prepare {
     pub fn joined_record(
         &self,
         projection: &Projection,
+        fields: &SourceFields,
         shard: &Arc<str>,
         record: RawRecord<'_>,
         sidecars: Joined<'_>,
@@ -248,7 +356,10 @@ impl Prepare {
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
-            let fill = |values: &Values<'_>| self.fill(values, record.images, samples, fit.as_mut());
+            let fill = |values: &Values<'_>| {
+                let filled = self.fill(values, record.images, samples, fit.as_mut());
+                filled.and_then(|()| fields.read(values, samples))
+            };
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
         }
         let text = &mut samples.add().text;
@@ -284,6 +395,17 @@ pub fn trains_words(trained: &[TrainedSpan], starts: &[usize], end: usize) -> bo
     };
     spans_of_tokens(trained, starts, end)
         .any(|(token, span)| span.is_some_and(|span| is_of_words(&token, span)))
+}
+
+/// How much each token of a text is trained on: as much as its first byte that is; 0 if none is.
+pub fn token_weights(sample: &Sample, starts: &[usize]) -> Vec<f32> {
+    let weight_at = |byte: usize| {
+        let own = sample.weights.iter().find(|(bytes, _)| bytes.contains(&byte));
+        own.map_or(1.0, |(_, weight)| *weight)
+    };
+    spans_of_tokens(&sample.trained, starts, sample.text.len())
+        .map(|(token, span)| span.map_or(0.0, |span| weight_at(token.start.max(span.bytes.start))))
+        .collect()
 }
 
 /// The bytes of each token, and the range by which it is trained on.

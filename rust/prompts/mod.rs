@@ -264,6 +264,7 @@ mod tests {
                     projection: Projection::all().with_paths(vec![path]),
                     keep: None,
                     max_document_bytes: 1 << 20,
+                    ids: None,
                 }),
                 filter_paths: 0,
                 sidecars: Sidecars::default(),

@@ -54,13 +54,13 @@ pub fn audit_conversations<'py>(
     let mut signals = Signals::new();
     let mut shown = Shown { show, at: Instant::now(), failed: None };
     let audit = guarded(py, || {
-        let places = &spec.read.places;
-        let _connection = places.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
+        let access = &spec.read.access;
+        let _connection = access.connect(spec.shards.iter().chain(spec.sidecars.files()))?;
         let audit = audit::audit(&spec, encoder.inner(), |shard, conversations| {
             shown.fails(shard, conversations) || signals.have_raised()
         });
         // An outage is no fault of the records that were not read.
-        places.outage().map_or(audit, Err)
+        access.outage().map_or(audit, Err)
     })?;
     shown.failed.map_or(Ok(()), Err)?;
     signals.raised()?;

@@ -2,6 +2,7 @@
 
 use gristmill_chat_template::{OnLostReasoning, SampleUnit, StringArguments};
 
+use crate::batch::schema::DType;
 use crate::error::Error;
 use crate::spec::mixture::{OnExhausted, Unit};
 use crate::spec::{Layout, OnError, Packing, Truncation};
@@ -41,6 +42,15 @@ pub const SAMPLE_UNITS: [(&str, SampleUnit); 3] =
 
 pub const STRING_ARGUMENTS: [(&str, StringArguments); 2] =
     [("decode", StringArguments::Decode), ("keep", StringArguments::Keep)];
+
+pub const DTYPES: [(&str, DType); 6] = [
+    ("float32", DType::Float32),
+    ("float16", DType::Float16),
+    ("bfloat16", DType::BFloat16),
+    ("int32", DType::Int32),
+    ("int64", DType::Int64),
+    ("uint8", DType::Uint8),
+];
 
 pub const WEIGHTS_BY: [(&str, Unit); 3] =
     [("rows", Unit::Rows), ("tokens", Unit::Tokens), ("samples", Unit::Samples)];

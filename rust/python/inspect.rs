@@ -9,6 +9,7 @@ use gristmill_chat_template::{LostReasoning, OnLostReasoning};
 use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
+use super::choices::find;
 use super::error::guarded;
 use super::keep::{Paths, Program, SidecarFiles};
 use super::sample::ChatPlan;
@@ -18,8 +19,8 @@ use crate::codec::Codec;
 use crate::error::{Error, Result, ShardError};
 use crate::format::keep::{Expression, Operand};
 use crate::format::{
-    AfterError, Column, Format, Member, Position, Projection, RawKind, RawRecord, ReadError, ReadOptions,
-    RecordReader, Scratch, Values, json_of,
+    AfterError, Column, Format, IdFiles, IdKind, Member, Position, Projection, RawKind, RawRecord, ReadError,
+    ReadOptions, RecordReader, Scratch, Values, json_of,
 };
 use crate::lane::block::RawBlock;
 use crate::lane::sidecars::SidecarReaders;
@@ -201,7 +202,7 @@ impl From<&Operand<'_>> for Seen {
 impl Records {
     #[new]
     #[allow(clippy::too_many_arguments)] // one for each of Python's
-    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new(), piece=None))]
+    #[pyo3(signature = (path, size, max_document_bytes, paths=Paths::default(), programs=Vec::new(), sidecars=Vec::new(), storage=Vec::new(), piece=None, ids=None))]
     fn new(
         py: Python<'_>,
         path: String,
@@ -212,7 +213,12 @@ impl Records {
         sidecars: Vec<SidecarFiles>,
         storage: Vec<(String, String)>,
         piece: Option<(u64, u64)>,
+        ids: Option<(Option<String>, Option<u32>)>,
     ) -> PyResult<Self> {
+        let id_files = |(dtype, border): (Option<String>, Option<u32>)| {
+            let kind = dtype.map(|name| find("dtype", &name, &IdKind::ALL)).transpose()?;
+            Ok::<_, Error>(IdFiles { kind, border, are_alone: true })
+        };
         let mut shard = Shard::whole(path, size);
         shard.piece = piece.map(|(start, end)| Piece { name: Arc::clone(&shard.path), bytes: start..end });
         let options = Arc::new(ReadOptions {
@@ -221,6 +227,7 @@ impl Records {
             projection: Projection::all().with_paths(paths.into()),
             keep: None,
             max_document_bytes,
+            ids: ids.map(id_files).transpose()?,
         });
         let signals = Arc::new(Mutex::new(Signals::new()));
         let kinds: Vec<_> = sidecars
@@ -280,6 +287,8 @@ impl Records {
             Format::Parquet => "parquet",
             Format::Arrow => "arrow",
             Format::Tar => "tar",
+            Format::Megatron => "megatron",
+            Format::Array => "array",
         })
     }
 

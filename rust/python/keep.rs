@@ -78,6 +78,7 @@ impl SidecarFiles {
                 projection: projection(self.paths.into()),
                 keep: None,
                 max_document_bytes,
+                ids: None,
             }),
             matching: self.matching.map(|(record, sidecar, required, ending)| Matching {
                 record,

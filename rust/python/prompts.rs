@@ -86,6 +86,7 @@ impl Reading {
                 projection: columns.with_paths(paths),
                 keep,
                 max_document_bytes: self.max_document_bytes,
+                ids: None,
             }),
             filter_paths,
             sidecars,
@@ -137,8 +138,13 @@ pub fn count_records(
     max_document_bytes: u64,
 ) -> PyResult<u64> {
     let access = access(folder, storage, Access::IO_BYTES, None);
-    let read =
-        Arc::new(ReadOptions { access, projection: Projection::all(), keep: None, max_document_bytes });
+    let read = Arc::new(ReadOptions {
+        access,
+        projection: Projection::all(),
+        keep: None,
+        max_document_bytes,
+        ids: None,
+    });
     let shards: Vec<Shard> = shards.into_iter().map(|(path, size)| Shard::whole(path, size)).collect();
     let mut signals = Signals::new();
     let count = guarded(py, || {

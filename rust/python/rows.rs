@@ -47,6 +47,7 @@ impl RowList {
                 projection: column.map_or_else(Projection::all, Projection::text),
                 keep: None,
                 max_document_bytes: LONGEST,
+                ids: None,
             }),
         };
         let listed = guarded(py, || {

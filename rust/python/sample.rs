@@ -11,22 +11,32 @@ use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
-use crate::format::{Path, Projection};
+use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection};
 use crate::image::{self, ImageRows, PixelShape};
-use crate::prepare::Prepare;
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
 use crate::prepare::instruction::Columns;
+use crate::prepare::tokens::{Mask, ReadyTokens};
+use crate::prepare::{Pair, Prepare, TextWithFields};
 
 /// A sample other than a plain text. The fields are those of the classes in `gristmill._sample`.
 #[derive(FromPyObject)]
 #[expect(clippy::large_enum_variant, reason = "a dataset has one")]
 pub enum Sample {
     FillInTheMiddle(FillPlan),
-    Masked(Masked),
+    Keyed(Keyed),
+    #[expect(dead_code, reason = "it says nothing but that it is one")]
+    WithFields(FieldsPlan),
+}
+
+/// A text with fields.
+#[derive(FromPyObject)]
+pub struct FieldsPlan {
+    #[expect(dead_code, reason = "tells the class from others")]
+    has_only_fields: bool,
 }
 
 /// A text that may be cut. Rates are from 0 to 1, the others are ids.
@@ -39,13 +49,39 @@ pub struct FillPlan {
     suffix: u32,
 }
 
-/// A sample with a mask of the tokens that are trained on.
+/// A sample of the values of some keys.
 #[derive(FromPyObject)]
 #[expect(clippy::large_enum_variant, reason = "a dataset has one")]
-pub enum Masked {
+pub enum Keyed {
     Chat(ChatPlan),
     Completion(CompletionPlan),
     ImageText(ImageTextPlan),
+    Tokens(TokensPlan),
+    Pair(PairPlan),
+}
+
+/// Two samples that stay together.
+#[derive(FromPyObject)]
+pub struct PairPlan {
+    chosen: HalfPlan,
+    rejected: HalfPlan,
+}
+
+#[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has two")]
+enum HalfPlan {
+    Chat(ChatPlan),
+    Completion(CompletionPlan),
+}
+
+/// Ready ids.
+#[derive(FromPyObject)]
+pub struct TokensPlan {
+    ids_field: String,
+    loss_mask: Option<String>,
+    labels: Option<String>,
+    dtype: Option<String>,
+    on_untrained: String,
 }
 
 /// A conversation. Tools are JSON, or the key of a record that holds them; columns are those of an instruction's input, of
@@ -109,46 +145,104 @@ pub struct ImageTextPlan {
 
 impl FillPlan {
     /// How records are prepared in a stream with this seed.
-    pub fn prepare(self, seed: Option<u64>) -> Prepare {
+    pub fn fill(self, seed: Option<u64>) -> FillInTheMiddle {
         let Self { rate, spm_rate, prefix, middle, suffix } = self;
         let sentinels = Sentinels { prefix, middle, suffix };
-        Prepare::FillInTheMiddle(FillInTheMiddle::new(seed.unwrap_or(0), rate, spm_rate, sentinels))
+        FillInTheMiddle::new(seed.unwrap_or(0), rate, spm_rate, sentinels)
     }
 }
 
-impl Masked {
-    /// How records are prepared for rows of so many tokens, and what is wanted of each beside the values of `paths`, which
-    /// are the filter's, and these columns.
-    pub fn plan(
-        self,
-        mut paths: Vec<Path>,
-        mut columns: Vec<String>,
-        sequence_length: usize,
-    ) -> Result<(Prepare, Projection), Error> {
-        let filter_paths = paths.len();
-        let wanted = |key: &str| Field::add(key, &mut paths, &mut columns);
-        let mut with_images = None;
-        let prepare = match self {
-            Self::Chat(plan) => Prepare::Chat(plan.conversations(filter_paths, true, wanted)?.into()),
-            Self::Completion(plan) => Prepare::Completion(plan.completions(filter_paths, wanted)),
-            Self::ImageText(mut plan) => {
-                let any_size = plan.image_model.takes_any_size();
-                with_images =
-                    Some(ImageModel::parts(std::mem::take(&mut plan.parts), plan.names_parts, any_size));
-                let named = std::mem::take(&mut plan.paths);
-                let wanted = |key: &str| match named.get(key) {
-                    Some(members) => Field::first_of(key, members, &mut paths, &mut columns),
-                    None => Field::add(key, &mut paths, &mut columns),
-                };
-                Prepare::ImageText(plan.samples(filter_paths, sequence_length, wanted)?.into())
-            }
-        };
-        let projection = Projection::named(columns).with_paths(paths);
-        let projection = match with_images {
+impl TokensPlan {
+    /// How files of ids are read, whose documents end with `eos`. `are_alone`: whether nothing else is wanted of records.
+    pub fn id_files(&self, eos: Option<u32>, are_alone: bool) -> Result<IdFiles, Error> {
+        let kind = self.dtype.as_deref().map(|name| find("dtype", name, &IdKind::ALL)).transpose()?;
+        let are_alone = are_alone && self.loss_mask.is_none() && self.labels.is_none();
+        Ok(IdFiles { kind, border: eos, are_alone })
+    }
+}
+
+/// The values that are wanted of each record, behind those of the filter.
+pub struct Wanted {
+    filter_paths: usize,
+    paths: Vec<Path>,
+    columns: Vec<String>,
+    images: Option<ImageParts>,
+}
+
+impl Wanted {
+    /// The values of the filter's paths, and these columns.
+    pub fn new(paths: Vec<Path>, columns: Vec<String>) -> Self {
+        Self { filter_paths: paths.len(), paths, columns, images: None }
+    }
+
+    /// The value of a key.
+    pub fn add(&mut self, key: &str) -> Field {
+        Field::add(key, &mut self.paths, &mut self.columns)
+    }
+
+    /// How records become the text under a key, which may be cut.
+    pub fn text(&mut self, key: &str, fill: Option<FillInTheMiddle>) -> Prepare {
+        let text = self.add(key);
+        Prepare::TextWithFields(TextWithFields { filter_paths: self.filter_paths, text, fill })
+    }
+
+    /// The columns that are read.
+    pub fn projection(self) -> Projection {
+        let projection = Projection::named(self.columns).with_paths(self.paths);
+        match self.images {
             Some(parts) => projection.with_images(parts),
             None => projection,
-        };
-        Ok((prepare, projection))
+        }
+    }
+}
+
+impl Keyed {
+    /// How records are prepared for rows of so many tokens.
+    pub fn prepare(self, wanted: &mut Wanted, sequence_length: usize) -> Result<Prepare, Error> {
+        let filter_paths = wanted.filter_paths;
+        Ok(match self {
+            Self::Chat(plan) => HalfPlan::Chat(plan).prepare(wanted)?,
+            Self::Completion(plan) => HalfPlan::Completion(plan).prepare(wanted)?,
+            Self::Pair(PairPlan { chosen, rejected }) => {
+                let halves = [chosen.prepare(wanted)?, rejected.prepare(wanted)?];
+                Prepare::Pair(Box::new(Pair { filter_paths, halves }))
+            }
+            Self::Tokens(plan) => Prepare::Tokens(Box::new(ReadyTokens {
+                filter_paths,
+                ids: wanted.add(&plan.ids_field),
+                mask: match (plan.loss_mask, plan.labels) {
+                    (Some(key), _) => Some(Mask::Loss(wanted.add(&key))),
+                    (None, key) => key.map(|key| Mask::Labels(wanted.add(&key))),
+                },
+                drops_untrained: plan.on_untrained == "drop",
+            })),
+            Self::ImageText(mut plan) => {
+                let any_size = plan.image_model.takes_any_size();
+                let parts = std::mem::take(&mut plan.parts);
+                wanted.images = Some(ImageModel::parts(parts, plan.names_parts, any_size));
+                let named = std::mem::take(&mut plan.paths);
+                let field = |key: &str| match named.get(key) {
+                    Some(members) => Field::first_of(key, members, &mut wanted.paths, &mut wanted.columns),
+                    None => wanted.add(key),
+                };
+                Prepare::ImageText(plan.samples(filter_paths, sequence_length, field)?.into())
+            }
+        })
+    }
+}
+
+impl HalfPlan {
+    /// How records are prepared.
+    fn prepare(self, wanted: &mut Wanted) -> Result<Prepare, Error> {
+        let filter_paths = wanted.filter_paths;
+        Ok(match self {
+            Self::Chat(plan) => {
+                Prepare::Chat(plan.conversations(filter_paths, true, |key| wanted.add(key))?.into())
+            }
+            Self::Completion(plan) => {
+                Prepare::Completion(plan.completions(filter_paths, |key| wanted.add(key)))
+            }
+        })
     }
 }
 

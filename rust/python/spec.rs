@@ -9,13 +9,17 @@ use std::sync::Arc;
 use pyo3::prelude::*;
 
 use super::choices::{self, LAYOUTS, ON_ERRORS, ON_EXHAUSTED, PACKINGS, TRUNCATIONS, WEIGHTS_BY};
+use super::fields::{FieldPlan, field_specs};
 use super::keep::{Selected, Selection};
 use super::pipeline::usable_cores;
-use super::sample::Sample;
+use super::sample::{FillPlan, Keyed, Sample, Wanted};
 use crate::error::Error;
 use crate::format::{Projection, ReadOptions};
 use crate::lane::assignment::Plan;
+use crate::pack::balance::RowCost;
 use crate::prepare::Prepare;
+use crate::prepare::values::SourceFields;
+use crate::spec::fields::FieldSpec;
 use crate::spec::mixture::{Mixing, Stage, Unit};
 use crate::spec::{
     HostSpec, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
@@ -46,6 +50,7 @@ pub struct Spec {
     rows_per_lane: usize,
     delivers_untrained: bool,
     mixing: Option<MixingPlan>,
+    carried_fields: Vec<FieldPlan>,
 }
 
 /// How sources are mixed; those of prompts, too.
@@ -73,6 +78,10 @@ struct Source {
     split_bytes: u64,
     text_field: String,
     sample: Option<Sample>,
+    /// For each field of the stream its key; None if the source lacks it.
+    field_keys: Vec<Option<String>>,
+    /// The same for the second sample of a pair.
+    second_keys: Vec<Option<String>>,
     selection: Selection,
     max_document_bytes: u64,
     eos: Option<u32>,
@@ -91,8 +100,17 @@ struct Rows {
     fit_window: usize,
     truncation: Option<String>,
     max_segments: Option<usize>,
+    pad_segments_to: Option<usize>,
+    balance: Option<CostPlan>,
     layout: String,
     boundary_targets: bool,
+}
+
+/// The cost of rows, as `gristmill._spec.cost` has it.
+#[derive(FromPyObject, Clone, Copy)]
+struct CostPlan {
+    linear: f64,
+    quadratic: f64,
 }
 
 #[derive(FromPyObject)]
@@ -145,12 +163,14 @@ impl Spec {
     /// The arguments that define the stream.
     pub fn stream(self) -> Result<StreamSpec, Error> {
         let Self { sources, rows, order, rows_per_lane, delivers_untrained, stream_name, mixing, .. } = self;
+        let fields: Arc<[FieldSpec]> = field_specs(self.carried_fields)?.into();
         let spec = rows.spec(rows_per_lane)?;
         let (mut found, mut first_piece) = (Vec::with_capacity(sources.len()), 0);
         for (number, source) in (0..).zip(sources) {
             let log_name =
                 if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
-            let own = source.spec(spec, &order, delivers_untrained)?;
+            let balance = rows.balance.map(|CostPlan { linear, quadratic }| RowCost { linear, quadratic });
+            let own = SourceSpec { balance, ..source.spec(spec, &order, delivers_untrained, &fields)? };
             let pieces = own.shards.len() as u32;
             found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
             first_piece += pieces;
@@ -181,6 +201,7 @@ impl Rows {
             truncation,
             max_segments: self.max_segments,
             layout: choices::find("layout", &self.layout, &LAYOUTS)?,
+            segment_multiple: self.pad_segments_to.unwrap_or(1),
             boundary_targets: self.boundary_targets,
             rows_per_lane,
         })
@@ -205,7 +226,13 @@ impl MixingPlan {
 
 impl Source {
     /// The source, as if there were no other one.
-    fn spec(self, rows: RowSpec, order: &Order, delivers_untrained: bool) -> Result<SourceSpec, Error> {
+    fn spec(
+        self,
+        rows: RowSpec,
+        order: &Order,
+        delivers_untrained: bool,
+        fields: &Arc<[FieldSpec]>,
+    ) -> Result<SourceSpec, Error> {
         let make_on_error = choices::find("on_error", &self.on_error, &ON_ERRORS)?;
         let e_tags = self.e_tags.into_iter().chain(std::iter::repeat(None));
         let shards =
@@ -224,11 +251,34 @@ impl Source {
         let selected = self.selection.into_selected(&access, self.max_document_bytes);
         let columns = selected.columns();
         let Selected { paths, keep, drop, sidecars } = selected;
-        let text = |paths| Projection::text(self.text_field).with_paths(paths);
-        let (prepare, projection) = match self.sample {
-            None => (Prepare::Text, text(paths)),
-            Some(Sample::FillInTheMiddle(plan)) => (plan.prepare(order.seed), text(paths)),
-            Some(Sample::Masked(plan)) => plan.plan(paths, columns, rows.sequence_length)?,
+        let has_fields = self.field_keys.iter().any(Option::is_some);
+        let ids = match &self.sample {
+            Some(Sample::Keyed(Keyed::Tokens(plan))) => {
+                Some(plan.id_files(self.eos, !has_fields && paths.is_empty())?)
+            }
+            _ => None,
+        };
+        let key = &self.text_field;
+        let text =
+            |prepare, paths| (prepare, Projection::text(key).with_paths(paths), [const { Vec::new() }; 2]);
+        let fill = |plan: FillPlan| plan.fill(order.seed);
+        let (prepare, projection, [keys, second_keys]) = match self.sample {
+            None if !has_fields => text(Prepare::Text, paths),
+            Some(Sample::FillInTheMiddle(plan)) if !has_fields => {
+                text(Prepare::FillInTheMiddle(fill(plan)), paths)
+            }
+            sample => {
+                let mut wanted = Wanted::new(paths, columns);
+                let prepare = match sample {
+                    None | Some(Sample::WithFields(_)) => wanted.text(key, None),
+                    Some(Sample::FillInTheMiddle(plan)) => wanted.text(key, Some(fill(plan))),
+                    Some(Sample::Keyed(sample)) => sample.prepare(&mut wanted, rows.sequence_length)?,
+                };
+                let keys = [&self.field_keys, &self.second_keys].map(|keys| {
+                    keys.iter().map(|key| key.as_ref().map(|key| wanted.add(key))).collect::<Vec<_>>()
+                });
+                (prepare, wanted.projection(), keys)
+            }
         };
         let untrained_rows = match &prepare {
             _ if delivers_untrained || !prepare.has_mask() => UntrainedRows::Deliver,
@@ -247,10 +297,12 @@ impl Source {
                 projection,
                 keep,
                 max_document_bytes: self.max_document_bytes,
+                ids,
             }),
             drop,
             sidecars,
             prepare,
+            fields: SourceFields { all: Arc::clone(fields), keys, second_keys },
             on_error: make_on_error(self.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: self.shuffle_window }),
             epochs: self.epochs,
@@ -258,6 +310,7 @@ impl Source {
             eos: self.eos,
             untrained_rows,
             rows,
+            balance: None,
         })
     }
 }

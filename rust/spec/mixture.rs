@@ -18,6 +18,7 @@
 use std::collections::HashMap;
 use std::sync::Arc;
 
+use super::fields::FieldSpec;
 use super::{SourceSpec, StreamSpec};
 use crate::error::{Error, Result};
 use crate::image::ImageRows;
@@ -101,6 +102,16 @@ impl StreamSpec {
     /// Whether samples of some source say which of their tokens are trained on.
     pub fn has_mask(&self) -> bool {
         self.sources.iter().any(|source| source.prepare.has_mask())
+    }
+
+    /// The fields that travel with tokens or samples, of all sources.
+    pub fn fields(&self) -> &[FieldSpec] {
+        &self.sources[0].fields.all
+    }
+
+    /// Whether samples of some source are pairs.
+    pub fn has_pairs(&self) -> bool {
+        self.sources.iter().any(|source| source.prepare.segments() > 1)
     }
 
     /// Whether a record of some source may become several samples.

@@ -1,5 +1,6 @@
 //! The specification of a stream and of this host's part of it. Python validates it; the core trusts it.
 
+pub mod fields;
 pub mod mixture;
 pub mod rows;
 pub mod sidecars;
@@ -9,7 +10,9 @@ use std::sync::Arc;
 use crate::format::ReadOptions;
 use crate::lane::assignment::Plan;
 use crate::lane::block::Document;
+use crate::pack::balance::RowCost;
 use crate::prepare::Prepare;
+use crate::prepare::values::SourceFields;
 use crate::store::Shard;
 use mixture::Mixing;
 use rows::Rows;
@@ -143,6 +146,8 @@ pub struct SourceSpec {
     pub drop: Arc<Rows>,
     /// The kind of sample that a record becomes.
     pub prepare: Prepare,
+    /// The fields of the stream, and where the records have their values.
+    pub fields: SourceFields,
     /// The policy for bad records.
     pub on_error: OnError,
     /// The fate of rows that train nothing.
@@ -157,6 +162,8 @@ pub struct SourceSpec {
     pub eos: Option<u32>,
     /// The rows of the stream.
     pub rows: RowSpec,
+    /// The cost of rows, if a window's are put in an order in which steps cost the same.
+    pub balance: Option<RowCost>,
 }
 
 /// How documents become rows.
@@ -172,6 +179,8 @@ pub struct RowSpec {
     pub max_segments: Option<usize>,
     /// The arrays of a batch.
     pub layout: Layout,
+    /// The number that the index of each segment's first token is a multiple of.
+    pub segment_multiple: usize,
     /// Whether a document's last token has the next document's first as its target. Only `maxtext` has targets.
     pub boundary_targets: bool,
     /// Rows of each lane in a step.
@@ -231,6 +240,11 @@ impl SourceSpec {
 }
 
 impl RowSpec {
+    /// The elements that a segment of so many tokens takes, up to where the next one may begin.
+    pub fn elements(&self, tokens: usize) -> usize {
+        tokens.next_multiple_of(self.segment_multiple)
+    }
+
     /// How many tokens of a document are before those that truncation has dropped, if it has dropped any.
     pub fn cut(&self, document: &Document) -> Option<usize> {
         let cuts = document.dropped > 0 && self.truncation != Truncation::Turns;

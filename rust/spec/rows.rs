@@ -204,6 +204,7 @@ mod tests {
                 projection,
                 keep: None,
                 max_document_bytes: 1000,
+                ids: None,
             }),
             has_column: column.is_some(),
         }

@@ -31,6 +31,15 @@ impl Access {
         Ok(Box::new(LocalFile::open(shard, &self.folder)?))
     }
 
+    /// A file that no manifest lists, as it is now. One that is missing is an [`Error::Shard`].
+    pub fn find(&self, path: &str, stop: &Arc<AtomicBool>) -> Result<Shard> {
+        if super::is_remote(path) {
+            return self.stores.find(path, stop);
+        }
+        let size = std::fs::metadata(self.folder.join(path)).map_or(0, |file| file.len());
+        Ok(Shard::whole(path, size))
+    }
+
     /// Says which shard is read after this one, before this one is opened: its start is requested in time.
     pub fn announce(&self, shard: &Shard, next: &Shard) {
         if shard.is_remote() && next.is_remote() {

@@ -7,10 +7,10 @@
 use std::fs::File;
 use std::io;
 use std::os::unix::fs::FileExt;
-use std::sync::atomic::AtomicBool;
+use std::sync::atomic::{AtomicBool, Ordering};
 use std::sync::{Arc, Mutex, PoisonError, Weak};
 
-use gristmill_remote::{Client, Counters, Failure, Object, Options};
+use gristmill_remote::{Client, Counters, Failure, Listed, Object, Options};
 
 use super::{Shard, Source};
 use crate::error::{Error, Result, ShardError};
@@ -83,18 +83,32 @@ impl Stores {
         if let Some(file) = client.cached(&shard.path, shard.size, e_tag) {
             return Ok(Box::new(Cached { file, size: shard.size }));
         }
-        let object =
-            Object::open(&client, &shard.path, shard.size, e_tag, stop).map_err(|failure| match failure {
-                Failure::Unavailable(reason) => Error::System(reason),
-                Failure::Closed => Error::Closed,
-                Failure::Missing(reason) | Failure::Changed(reason) => Error::Shard(ShardError {
-                    shard: Arc::clone(shard.name()),
-                    record: None,
-                    byte: None,
-                    reason,
-                }),
-            })?;
+        let object = Object::open(&client, &shard.path, shard.size, e_tag, stop);
+        let object = object.map_err(|failure| error_of(shard.name(), failure))?;
         Ok(Box::new(Remote { object, _client: client }))
+    }
+
+    /// An object that no manifest lists, as it is now.
+    pub(super) fn find(&self, url: &str, stop: &Arc<AtomicBool>) -> Result<Shard> {
+        let path: Arc<str> = url.into();
+        let found = self.client()?.sizes(&[url.to_owned()], &|| stop.load(Ordering::Relaxed));
+        match found.map_err(|failure| error_of(&path, failure))?.pop().flatten() {
+            Some(Listed { size, e_tag, .. }) => {
+                Ok(Shard { e_tag: e_tag.map(Into::into), ..Shard::whole(path, size) })
+            }
+            None => Err(error_of(&path, Failure::Missing("there is no such object".to_owned()))),
+        }
+    }
+}
+
+/// Why an object cannot be read.
+fn error_of(name: &Arc<str>, failure: Failure) -> Error {
+    match failure {
+        Failure::Unavailable(reason) => Error::System(reason),
+        Failure::Closed => Error::Closed,
+        Failure::Missing(reason) | Failure::Changed(reason) => {
+            Error::Shard(ShardError { shard: Arc::clone(name), record: None, byte: None, reason })
+        }
     }
 }
 

@@ -62,6 +62,7 @@ fn read(compressed: &[u8], max_document_bytes: usize) -> Outcome {
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: max_document_bytes as u64,
+        ids: None,
     });
     let source = Box::new(compressed.to_vec());
     let before = HELD.load(Relaxed);

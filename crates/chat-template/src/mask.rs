@@ -133,6 +133,8 @@ pub struct Trained {
     pub rendering: Rendering,
     /// Ranges of bytes, in order, none empty, none touching the next one.
     pub ranges: Vec<Range<usize>>,
+    /// How much ranges of bytes are trained on, where messages say so; else 1.
+    pub weights: Vec<(Range<usize>, f32)>,
     /// The reasoning of trained messages that the template does not write, if it is to be listed.
     pub lost_reasoning: Vec<LostReasoning>,
     /// The assistant messages that are trained on and end in no token at which the model stops.
@@ -144,8 +146,8 @@ pub struct Trained {
 impl From<Rendering> for Trained {
     /// Nothing is trained on.
     fn from(rendering: Rendering) -> Self {
-        let (ranges, lost_reasoning, unstopped) = Default::default();
-        Self { rendering, ranges, lost_reasoning, unstopped, messages_end: usize::MAX }
+        let (ranges, weights, lost_reasoning, unstopped) = Default::default();
+        Self { rendering, ranges, weights, lost_reasoning, unstopped, messages_end: usize::MAX }
     }
 }
 
@@ -310,16 +312,19 @@ impl ChatTemplate {
         let lost_reasoning = finder.lost_reasoning(&ranges)?;
         let last = finder.messages.len() - 1;
         let trains_stop = finder.is_trained(last, &ranges);
-        let Finder { unstopped, adds_stop, .. } = finder;
+        let stop_weight = finder.messages[last].weight;
+        let Finder { unstopped, adds_stop, mut weights, .. } = finder;
         if let Some(stop) = training.final_stop.as_ref().filter(|_| adds_stop) {
             let start = rendering.text().len();
             rendering.append(stop, last);
             if trains_stop {
-                ranges.push(start..rendering.text().len());
+                let stop = start..rendering.text().len();
+                weights.extend(stop_weight.map(|weight| (stop.clone(), weight)));
+                ranges.push(stop);
                 ranges = merged(ranges);
             }
         }
-        Ok(Trained { rendering, ranges, lost_reasoning, unstopped, messages_end: usize::MAX })
+        Ok(Trained { rendering, ranges, weights, lost_reasoning, unstopped, messages_end: usize::MAX })
     }
 }
 

@@ -65,8 +65,10 @@ def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:
         raise click.UsageError(
             f"{writes} documents without marks of what is cut inside: it takes no --truncation middle"
         )
-    if job.value("boundary_targets") or job.value("max_segments") or fields:
-        raise click.UsageError(f"{writes} whole documents: it takes no --boundary-targets, --max-segments or --field")
+    if any(job.value(name) for name in ("boundary_targets", "max_segments", "pad_segments_to")) or fields:
+        raise click.UsageError(
+            f"{writes} whole documents: it takes no --boundary-targets, --max-segments, --pad-segments-to or --field"
+        )
     samples = (
         [job.sample] if job.file is None else [own.get("sample") for own in job.file.described["sources"].values()]
     )

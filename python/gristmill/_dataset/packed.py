@@ -23,6 +23,7 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
+from gristmill._spec.cost import Cost
 from gristmill._spec.sharding import lanes_of_process
 from gristmill._state.states import State
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
@@ -77,21 +78,23 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
     `image_segmentation` and `image_position` (int32 `[rows, max_images]`): for each image 1, its segment, and the index
     of its first token. With `mrope`, `inputs_position` or its like is `[rows, 3, sequence_length]`.
 
+    With `fields` of a sample, rows also hold the arrays that `Field` names.
+
     With a `Mixture`, each row is of one of its sources. Each source has the arguments of `Source` of its own, and they
     are not given here. The rows of a source are those that a dataset of it alone would have, one after another.
 
     Args:
       shards: a glob, a path, a list of either, a `Manifest`, an `EnergonFolder`, or a `Mixture`. A file that is named
         twice is read once.
-      tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`.
+      tokenizer: the path of a tokenizer.json or of its folder, or an `Encoder`. None: with `Tokens`, which need none.
       text_field: key of the record that holds the text.
       sample: what a record becomes. None, or `Text(text_field)`: a document, each token of which is trained on; with
         `Text(text_field, fim=FillInTheMiddle(...))` some are cut, with their middle behind the rest. `Chat`,
         `Instruction` or `Completion`: a conversation, or a prompt with its completion, with a mask of the tokens that
         are trained on: others have `targets_segmentation` 0 where they are targets (`maxtext`), the label -100 (`hf`),
         or 0 in the array `tokens_loss_mask` (`grain`) or `targets_loss_mask` (`varlen`), which only such samples have.
-        A conversation gets neither EOS nor BOS but by its template. `ImageText`: images with a text or a conversation.
-        "Document" stands for any sample in what follows.
+        A conversation gets neither EOS nor BOS but by its template. `Tokens`: ready ids. `ImageText`: images with a
+        text or a conversation. "Document" stands for any sample in what follows.
       keep: a condition in Python's grammar on the keys of a record, such as `"score >= 3 and language == 'en'"`.
         Records for which it is not true are left out and counted as `filtered`; a comparison is false where a key is
         missing or null. docs/filters.md has the grammar. None: all records are kept.
@@ -129,6 +132,13 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         on: one whose last round does not fit is left out likewise. None: `"right"` in `pad`, else `"split"`.
       max_segments: segments in a row at most; the rest of such a row is padding. None: any number, but of `varlen` one
         for 16 tokens and at least 16: rows are those of other layouts with that number.
+      pad_segments_to: the index of each segment's first token is a multiple of it, as kernels of attention with context
+        parallelism need it: 2 * ranks for zigzag. It divides `sequence_length`. The filling has segment 0, id 0 and no
+        target, and is padding in `stats()`; `provenance` lists tokens without it. None: segments follow one another.
+      balance: the cost of rows, such as `Cost(linear=1.0, quadratic=1e-4)`. With `best_fit` the rows of a window are
+        put in an order in which each step's share of a lane costs nearly the same, so that hosts do: of a lane with one
+        row a step nothing changes. It depends on no number of hosts. None: rows are in the order of their earliest
+        document.
       layout: `"maxtext"`, `"grain"`, `"hf"` or `"varlen"`, see above.
       boundary_targets: whether a document's last token has the next document's first token as its target, as
         MaxText's shift of whole rows makes it; in `best_fit` the next one of the same row, in `pad` none. By
@@ -191,7 +201,7 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         self,
         shards: "Pathish | Iterable[Pathish] | Manifest | EnergonFolder | Mixture",
         *,
-        tokenizer: "Encoder | Pathish",
+        tokenizer: "Encoder | Pathish | None" = None,
         text_field: str = "text",
         sample: "Sample | None" = None,
         keep: str | None = None,
@@ -211,6 +221,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         fit_window: int = 1024,
         truncation: Literal["right", "left", "middle", "error", "split", "drop", "turns"] | None = None,
         max_segments: int | None = None,
+        pad_segments_to: int | None = None,
+        balance: "Cost | None" = None,
         layout: Literal["maxtext", "grain", "hf", "varlen"] = "maxtext",
         boundary_targets: bool = False,
         lanes: int | None = None,

@@ -7,8 +7,10 @@ from typing import Any
 
 import gristmill._core as _core
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
-from gristmill._sample.plans import ImageTextPlan
-from gristmill._sample.samples import Chat, ImageText
+from gristmill._sample import fields, samples
+from gristmill._sample.fields import CarriedField
+from gristmill._sample.plans import ImageTextPlan, PairPlan
+from gristmill._sample.samples import Chat, ImageText, Preference, Tokens, fields_of
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
@@ -129,8 +131,15 @@ class Spec:
             has_mask,
             running.source_arrays,
             images,
+            self.carried_fields,
+            any(isinstance(sample, PairPlan) for sample in samples),
         )
         return [field for field in fields if running.attention_mask or field.content != "mask"]
+
+    @property
+    def carried_fields(self) -> list[CarriedField]:
+        """The fields that travel with tokens or samples, of all sources."""
+        return fields.union({source.name: source.fields for source in self.sources})
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
@@ -174,7 +183,8 @@ class Spec:
     def alone(self, source: SourceSpec) -> "Spec":
         """The stream of one of the sources."""
         listed = self.running.quarantine_file if source.on_error == "quarantine" else None
-        alone = replace(self, sources=[replace(source, name="")], mixing=None)
+        own = _with_keys(replace(source, name=""), source.fields)
+        alone = replace(self, sources=[own], mixing=None)
         return alone.with_running(quarantine_file=listed, source_arrays=False)
 
 
@@ -187,10 +197,12 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     mixed = Mixing.of(given["shards"])
     given = {**given, "source_arrays": checks.boolean("source_arrays", given["source_arrays"])}
     sources, lanes, files = [], [], []
-    for name, own in (_arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)).items():
+    of_sources = _arguments_of_sources(given) if mixed else arguments_of_sources(given, ARGUMENTS)
+    has_sample_fields = any(_has_sample_fields(name, own["sample"]) for name, own in of_sources.items())
+    for name, own in of_sources.items():
         with of_source(name):
             values = check(ARGUMENTS, own)
-            rows = make_rows(values)
+            rows = make_rows(values, has_sample_fields=has_sample_fields)
             provenance = provenance_entries(values["provenance"], rows)
             check_equal_steps(rows.batch_size, values["shard_count"], equal_steps=values["equal_steps"])
             check_sizes(rows, provenance)
@@ -202,6 +214,9 @@ def resolve(given: Mapping[str, Any]) -> Spec:
             sources.append(source)
             files.append(values["quarantine_file"])
     _check_images(sources)
+    carried = fields.union({source.name: source.fields for source in sources})
+    check_sizes(rows, provenance, fields=carried)
+    sources = [_with_keys(source, carried) for source in sources]
     order = Order(**{**{name: values[name] for name in arguments_of(Order)}, "lanes": min(lanes)})
     fixed: dict[str, Any] = {
         "quarantine_file": next(filter(None, files), None),
@@ -224,12 +239,29 @@ def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
         if row.scope != "source":
             row.kind.check(name, given[name])
     own = arguments_of_sources(given, ARGUMENTS)
-    encoder = as_encoder(given["tokenizer"])
+    are_ready = all(isinstance(arguments["sample"], Tokens) for arguments in own.values())
+    encoder = as_encoder(given["tokenizer"], is_needed=not are_ready)
     for arguments in own.values():
         sample = arguments["sample"]
         is_chat = isinstance(sample, Chat) or (isinstance(sample, ImageText) and isinstance(sample.text, Chat))
         arguments |= {"tokenizer": encoder, **({"eos": None, "bos": False} if is_chat else {})}
     return own
+
+
+def _with_keys(source: SourceSpec, of_stream: Sequence[CarriedField]) -> SourceSpec:
+    """A source with the keys that its records have for each field of the stream."""
+    keys = [
+        [next((own.key for own in of_half if own.name == field.name), None) for field in of_stream]
+        for of_half in source.sample_fields
+    ]
+    return replace(source, field_keys=keys[0], second_keys=keys[1] if len(keys) > 1 else ())
+
+
+def _has_sample_fields(name: str, sample: Any) -> bool:
+    """Whether rows have arrays of a value for each segment, for the sample of a source."""
+    with of_source(name):
+        found = samples.check("sample", sample)
+        return isinstance(found, Preference) or any(field.per == "sample" for field in fields_of(found))
 
 
 def _check_images(sources: Sequence[SourceSpec]) -> None:

@@ -13,7 +13,7 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._files import megatron, parquet
-from gristmill._files.row_items import Collector, Documents, Items, Rows
+from gristmill._files.row_items import Collector, Documents, Items, RowForm, Rows
 from gristmill._util.atomic_files import DamagedError, unfinished
 from gristmill._util.local_files import MapMode, mapped
 
@@ -34,19 +34,18 @@ class Writer(Protocol):
 
 
 class NpyWriter:
-    """One array [rows, fields, sequence_length], for `numpy.load(mmap_mode="r")`."""
+    """One array [rows, fields, sequence_length], or of records [rows], for `numpy.load(mmap_mode="r")`."""
 
     def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
         self.paths = [part.with_suffix(".npy")]
-        self._dtype = np.dtype(dtype)
-        self._shape = len(fields), length
+        self._form = RowForm.of(dtype, fields, length)
         self._rows = 0
         self._file = unfinished(self.paths[0]).open("wb")
         self._write_header()
 
     def write(self, items: Items) -> None:
         """Appends rows."""
-        self._file.write(np.ascontiguousarray(items, self._dtype).data)
+        self._file.write(np.ascontiguousarray(items, self._form.dtype).tobytes())
         self._rows += len(items)
 
     def close(self) -> None:
@@ -57,22 +56,21 @@ class NpyWriter:
 
     def _write_header(self) -> None:
         header = {
-            "descr": self._dtype.str,
+            "descr": np.lib.format.dtype_to_descr(self._form.dtype),  # type: ignore[no-untyped-call]
             "fortran_order": False,
-            "shape": (self._rows, *self._shape),
+            "shape": (self._rows, *self._form.shape),
         }
         np.lib.format.write_array_header_1_0(self._file, header)  # type: ignore[no-untyped-call]
 
 
 class ArrayRecordWriter:
-    """One record a row: the bytes of its fields, little-endian int32 [fields, sequence_length]."""
+    """One record a row: the bytes of its fields one after another, little-endian."""
 
     def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
-        del fields, length
         from array_record.python.array_record_module import ArrayRecordWriter as Library
 
         self.paths = [part.with_suffix(".array_record")]
-        self._dtype = np.dtype(dtype)
+        self._dtype = RowForm.of(dtype, fields, length).dtype
         # Grain reads groups of one record at random.
         self._library = Library(str(unfinished(self.paths[0])), "group_size:1")
 
@@ -99,9 +97,11 @@ def _as_os_errors() -> Iterator[None]:
 
 def _read_npy(part: Path, dtype: str, fields: Sequence[str], length: int) -> Items:
     rows = mapped(lambda mode: _load_npy(part.with_suffix(".npy"), mode))
-    shape = (len(fields), length)
-    if (rows.dtype.str, rows.shape[1:]) != (dtype, shape):
-        raise ValueError(f"expected items {list(shape)} of {dtype}, found {list(rows.shape[1:])} of {rows.dtype.str}")
+    form = RowForm.of(dtype, fields, length)
+    if (rows.dtype, rows.shape[1:]) != (form.dtype, form.shape):
+        raise ValueError(
+            f"expected items {list(form.shape)} of {form.dtype}, found {list(rows.shape[1:])} of {rows.dtype}"
+        )
     return rows
 
 
@@ -127,7 +127,7 @@ class ArrayRecords(Sequence[npt.NDArray[Any]]):
     def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
         from array_record.python.array_record_module import ArrayRecordReader
 
-        self._dtype, self._shape = dtype, (len(fields), length)
+        self._form = RowForm.of(dtype, fields, length)
         self._library = ArrayRecordReader(str(part.with_suffix(".array_record")))
 
     def __len__(self) -> int:
@@ -148,7 +148,8 @@ class ArrayRecords(Sequence[npt.NDArray[Any]]):
         start, stop, _ = index.indices(len(self))
         try:
             records = self._library.read(start, stop) if start < stop else []
-            return [np.frombuffer(record, self._dtype).reshape(self._shape) for record in records]
+            form = self._form
+            return [np.frombuffer(record, form.dtype).reshape(form.shape)[...] for record in records]
         except (RuntimeError, ValueError) as error:
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
 

@@ -39,7 +39,11 @@ _LARGEST_UINT16_VOCABULARY = 65_500
 
 
 def dtype_for(encoder: "Encoder") -> str:
-    """The dtype of ids: uint16 if the vocabulary is small enough, else int32."""
+    """The dtype of ids: uint16 if the vocabulary is small enough, else int32, and where there is none."""
+    from gristmill._tokenizer.encoder import no_tokenizer
+
+    if encoder is no_tokenizer():
+        return "<i4"
     return "<u2" if max(encoder.vocab_size, encoder.largest_id) < _LARGEST_UINT16_VOCABULARY else "<i4"
 
 

@@ -9,6 +9,7 @@ import numpy as np
 from gristmill._files import folder, megatron, units
 from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder, is_read_only
+from gristmill._files.row_items import arrays_of
 from gristmill._files.schema import Part, Source
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._shards.address import Address
@@ -192,7 +193,7 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     if layout is None:
         return None
     # A document of the Megatron format is its only field.
-    arrays = dict(zip(fields, np.atleast_2d(item), strict=True))
+    arrays = arrays_of(item, packed.index["dtype"], fields)
     row = arrays[token_field(layout)]
     marks = arrays.get(mark_field(layout), np.ones_like(row))
     ids = row[marks != 0][:_IDS_SHOWN].tolist()

@@ -16,11 +16,11 @@ from gristmill._files import megatron
 from gristmill._files.folder import INDEX, Folder, check_free
 from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder
-from gristmill._files.row_items import Collector
+from gristmill._files.row_items import Collector, describe_form
 from gristmill._files.schema import COUNTED, IMAGES_NOT_WRITTEN, Counts, Index, Items, Packing, Part, Source, total
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._shards.address import Address
-from gristmill._spec.fields import has_lengths, mark_field
+from gristmill._spec.fields import VALUES, has_lengths, mark_field
 from gristmill._state import states
 from gristmill._util import atomic_files
 from gristmill._util.folder_lock import locked
@@ -63,7 +63,7 @@ def pack(
         stay.
     """
     start = time.perf_counter()
-    check_packable(dataset, steps)
+    check_packable(dataset, steps, file_format)
     packing = packing_of(dataset, file_format, rows_per_file, source, fields, steps)
     path = Path(address.name)
     if address.is_remote:
@@ -84,7 +84,7 @@ def pack(
     }
 
 
-def check_packable(dataset: PackedDataset, steps: int | None) -> None:
+def check_packable(dataset: PackedDataset, steps: int | None, file_format: str) -> None:
     """Checks that packing a dataset ends, writes each row once, and can write all of a row.
 
     Raises:
@@ -102,8 +102,36 @@ def check_packable(dataset: PackedDataset, steps: int | None) -> None:
             f"layout={spec_of(dataset).rows.layout!r}: files hold arrays with a number for each token; pack another "
             "layout, of which fields= may name the tokens and their segments alone"
         )
+    if FORMATS[file_format].holds_documents:
+        _check_holds_documents(spec_of(dataset), file_format)
     if spec_of(dataset).running.equal_steps:
         raise ArgumentError("equal_steps=True: each machine would write the rows of all; leave it out")
+
+
+def _check_holds_documents(spec: Spec, file_format: str) -> None:
+    """Checks that documents are all that rows hold: a format of documents has neither masks nor values of fields.
+
+    Raises:
+      ArgumentError: they are not.
+    """
+    rows = spec.rows
+    for name, is_wrong in [
+        ("packing", rows.packing != "concat"),
+        ("layout", rows.layout != "maxtext"),
+        ("truncation", rows.truncation == "middle"),
+        ("boundary_targets", rows.boundary_targets),
+        ("max_segments", rows.max_segments is not None),
+        ("pad_segments_to", rows.pad_segments_to is not None),
+    ]:
+        if is_wrong:
+            raise ArgumentError(
+                f"{name}={getattr(rows, name)!r}: format={file_format!r} writes whole documents of rows of 'concat' in "
+                "the layout 'maxtext'; leave it out"
+            )
+    if spec.carried_fields or any(source.sample is not None and source.sample.has_mask for source in spec.sources):
+        raise ArgumentError(
+            f"sample=: format={file_format!r} writes ids alone, without masks and fields; use another format"
+        )
 
 
 def packing_of(
@@ -184,9 +212,13 @@ def packing_spec(dataset: PackedDataset, file_format: str) -> Spec:
 
 
 def packable_fields(spec: Spec) -> list[str]:
-    """The names of the fields that can be written: those with a number for each token."""
+    """The names of the fields that can be written: those with a number for each token, and those of `fields`."""
     shape = (spec.rows.sequence_length,)
-    return [field.name for field in spec.fields if field.row_shape == shape and field.dtype == np.int32]
+    return [
+        field.name
+        for field in spec.fields
+        if (field.row_shape == shape and field.dtype == np.int32) or field.content in VALUES
+    ]
 
 
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
@@ -195,8 +227,10 @@ def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) 
     of_documents = FORMATS[file_format].holds_documents
     known = packable_fields(spec)
     chosen = ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known]
+    arrays = {field.name: (field.dtype, tuple(field.row_shape)) for field in spec.fields}
+    form = describe_form({name: arrays[name] for name in chosen}, spec.rows.sequence_length)
     return {
-        "dtype": megatron.dtype_for(dataset.encoder) if of_documents else "<i4",
+        "dtype": megatron.dtype_for(dataset.encoder) if of_documents else form,
         "fields": chosen,
         "sequence_length": spec.rows.sequence_length,
         "own_lanes": list(spec.running.own_lanes),

@@ -15,6 +15,7 @@ import numpy.typing as npt
 from gristmill._files import units
 from gristmill._files.folder import Folder
 from gristmill._files.remote_folder import check_local
+from gristmill._files.row_items import arrays_of
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.named_values import decode
 from gristmill.errors import ArgumentError, GristmillError
@@ -75,7 +76,7 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
     def __len__(self) -> int:
         return self._ends[-1] if self._ends else 0
 
-    def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[np.int32]]:  # type: ignore[override]
+    def __getitem__(self, index: SupportsIndex) -> dict[str, npt.NDArray[Any]]:  # type: ignore[override]
         """The row with this number, from 0; negative numbers count from the end.
 
         Raises:
@@ -89,13 +90,15 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         part = bisect.bisect_right(self._ends, number)
         begin = self._ends[part - 1] if part else 0
         try:
-            item = np.array(self._read(part)[number - begin], np.int32)
+            item = np.array(self._read(part)[number - begin])
         except DamagedError as error:
             folder, of_folder = self._parts[part]
             raise GristmillError(
                 f"{folder.part_path(of_folder)}, item {number - begin}: {error}; restore the file, or pack again"
             ) from error
-        return {"inputs": item} if item.ndim == 1 else dict(zip(self.fields, item, strict=True))
+        if item.dtype.names is None:  # ids of documents may be of a smaller type in files
+            item = item.astype(np.int32, copy=False)
+        return arrays_of(item, self._folders[0].index["dtype"], self.fields)
 
     def _read_part(self, part: int) -> Any:
         folder, number = self._parts[part]

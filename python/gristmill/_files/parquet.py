@@ -1,10 +1,13 @@
 """Parquet files of rows: a column for each field, of type fixed_size_list<int32>[sequence_length], without nulls.
 
+Fields of other dtypes are lists of these, and those of more axes flat ones; bfloat16 is its bits, as uint16.
+
 Row groups are small, so that a row can be read alone. Pages are plain and compressed with Zstandard: a dictionary makes
 these files larger by a third, and splitting bytes (BYTE_STREAM_SPLIT) makes them smaller by two percent, which not all
 readers understand.
 """
 
+import math
 import operator
 from collections.abc import Sequence
 from pathlib import Path
@@ -13,7 +16,7 @@ from typing import Any, overload
 import numpy as np
 import numpy.typing as npt
 
-from gristmill._files.row_items import Items
+from gristmill._files.row_items import Items, RowForm
 from gristmill._util.atomic_files import DamagedError, unfinished
 from gristmill.errors import MissingExtraError
 
@@ -28,11 +31,11 @@ class Writer:
     def __init__(self, part: Path, dtype: str, fields: Sequence[str], length: int) -> None:
         pyarrow, parquet = libraries()
         self.paths = [part.with_suffix(".parquet")]
-        self._type = _type_of_row(dtype, length)
-        self._schema = pyarrow.schema([pyarrow.field(name, self._type, nullable=False) for name in fields])
-        self._dtype = np.dtype(dtype)
-        self._group = max(1, _GROUP_BYTES // (len(fields) * length * self._dtype.itemsize))
-        self._rows = np.zeros((0, len(fields), length), self._dtype)
+        self._form, self._fields = RowForm.of(dtype, fields, length), list(fields)
+        self._types = _types_of(self._form, fields)
+        self._schema = pyarrow.schema([pyarrow.field(name, own, nullable=False) for name, own in self._types.items()])
+        self._group = max(1, _GROUP_BYTES // (math.prod(self._form.shape) * self._form.dtype.itemsize))
+        self._rows = np.zeros((0, *self._form.shape), self._form.dtype)
         self._file = unfinished(self.paths[0]).open("wb")
         self._library = parquet.ParquetWriter(
             self._file,
@@ -45,7 +48,7 @@ class Writer:
 
     def write(self, items: Items) -> None:
         """Appends rows. The rows of the last row group wait for more."""
-        rows = np.concatenate([self._rows, np.asarray(items, self._dtype)])
+        rows = np.concatenate([self._rows, np.asarray(items, self._form.dtype)])
         whole = len(rows) // self._group * self._group
         for start in range(0, whole, self._group):
             self._write_group(rows[start : start + self._group])
@@ -62,8 +65,12 @@ class Writer:
 
     def _write_group(self, rows: npt.NDArray[Any]) -> None:
         pyarrow, _ = libraries()
-        ids = (np.ascontiguousarray(rows[:, field]).reshape(-1) for field in range(rows.shape[1]))
-        columns = [pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(own), type=self._type) for own in ids]
+        own = (rows[name] if self._form.is_record else rows[:, number] for number, name in enumerate(self._fields))
+        flat = (np.ascontiguousarray(array).reshape(-1) for array in own)
+        columns = [
+            pyarrow.FixedSizeListArray.from_arrays(pyarrow.array(array), type=own)
+            for array, own in zip(flat, self._types.values(), strict=True)
+        ]
         table = pyarrow.Table.from_arrays(columns, schema=self._schema)
         self._library.write_table(table, row_group_size=len(rows))
 
@@ -80,12 +87,11 @@ class Rows(Sequence[npt.NDArray[Any]]):
         with self._path.open("rb") as file:
             opened = parquet.ParquetFile(file)
             self._metadata, schema = opened.metadata, opened.schema_arrow
-        expected = _type_of_row(dtype, length)
-        found = [(own.name, own.type) for own in schema]
-        if found != [(name, expected) for name in fields]:
-            described = ", ".join(f"{name} of {kind}" for name, kind in found)
-            raise ValueError(f"expected columns {', '.join(fields)} of {expected}, found {described}")
-        self._dtype, self._fields, self._length = np.dtype(dtype), list(fields), length
+        self._form, self._fields = RowForm.of(dtype, fields, length), list(fields)
+        expected, found = list(_types_of(self._form, fields).items()), [(own.name, own.type) for own in schema]
+        if found != expected:
+            shown = [", ".join(f"{name} of {kind}" for name, kind in columns) for columns in (expected, found)]
+            raise ValueError(f"expected columns {shown[0]}, found {shown[1]}")
         groups = range(self._metadata.num_row_groups)
         self._ends = np.cumsum([self._metadata.row_group(group).num_rows for group in groups], dtype=np.int64)
         self._last: tuple[int, npt.NDArray[Any]] | None = None
@@ -120,8 +126,14 @@ class Rows(Sequence[npt.NDArray[Any]]):
             with self._path.open("rb") as file:
                 opened = parquet.ParquetFile(file, metadata=self._metadata, page_checksum_verification=True)
                 table = opened.read_row_group(group, columns=self._fields, use_threads=False)
-            columns = (table.column(name).combine_chunks().flatten().to_numpy() for name in self._fields)
-            return np.stack([ids.reshape(-1, self._length) for ids in columns], axis=1)
+            columns = {name: table.column(name).combine_chunks().flatten().to_numpy() for name in self._fields}
+            if not self._form.is_record:
+                length = self._form.shape[1]
+                return np.stack([ids.reshape(-1, length) for ids in columns.values()], axis=1)
+            rows = np.empty(table.num_rows, self._form.dtype)
+            for name, values in columns.items():
+                rows[name] = values.reshape(rows[name].shape)
+            return rows
         except (pyarrow.ArrowException, ValueError) as error:
             raise DamagedError(f"cannot be read: {' '.join(str(error).split())}") from error
         except OSError as error:
@@ -144,8 +156,15 @@ def libraries() -> tuple[Any, Any]:
     return pyarrow, parquet
 
 
-def _type_of_row(dtype: str, length: int) -> Any:
-    """The type of a column: without nulls, which would have a bitmap and levels of their own."""
+def _types_of(form: RowForm, fields: Sequence[str]) -> dict[str, Any]:
+    """The types of the columns: without nulls, which would have a bitmap and levels of their own."""
     pyarrow, _ = libraries()
-    token = pyarrow.field("element", pyarrow.from_numpy_dtype(np.dtype(dtype)), nullable=False)
-    return pyarrow.list_(token, length)
+
+    def column(dtype: Any, elements: int) -> Any:
+        element = pyarrow.field("element", pyarrow.from_numpy_dtype(dtype), nullable=False)
+        return pyarrow.list_(element, elements)
+
+    if not form.is_record:
+        return dict.fromkeys(fields, column(form.dtype, form.shape[1]))
+    own = {name: form.dtype[name] for name in fields}
+    return {name: column(array.base, math.prod(array.shape)) for name, array in own.items()}

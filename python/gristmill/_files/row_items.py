@@ -9,7 +9,9 @@ order has no step to fill.
 
 import base64
 import binascii
-from collections.abc import Sequence
+import json
+from collections.abc import Mapping, Sequence
+from dataclasses import dataclass
 from typing import TYPE_CHECKING, Any, Protocol, TypeAlias
 
 import numpy as np
@@ -22,8 +24,68 @@ if TYPE_CHECKING:  # Loads Grain, which `inspect` has no need of.
 
 Items: TypeAlias = "npt.NDArray[Any] | Sequence[npt.NDArray[Any]]"
 
+# The type that holds the bits of bfloat16, which files of arrays cannot name.
+_BFLOAT16, _BITS = "bfloat16", "<u2"
 _NONE: npt.NDArray[np.int32] = np.zeros(0, np.int32)
 _PENDING = "<i4"
+
+
+@dataclass(frozen=True)
+class RowForm:
+    """The form of rows in files: one array of all fields, or where these differ in dtype or shape, a record of arrays.
+
+    Attributes:
+      dtype: of the elements, or of the record.
+      shape: of a row: `[fields, sequence_length]`, or none of a record.
+    """
+
+    dtype: "np.dtype[Any]"
+    shape: tuple[int, ...]
+
+    @classmethod
+    def of(cls, described: str, fields: Sequence[str], length: int) -> "RowForm":
+        """The form of the entry `dtype` of an index."""
+        if not described.startswith("["):
+            return cls(np.dtype(described), (len(fields), length))
+        parts = [(name, _BITS if own == _BFLOAT16 else own, tuple(shape)) for name, own, shape in json.loads(described)]
+        return cls(np.dtype(parts), ())
+
+    @property
+    def is_record(self) -> bool:
+        """Whether a row is a record of arrays."""
+        return self.dtype.names is not None
+
+
+def describe_form(arrays: "Mapping[str, tuple[Any, tuple[int, ...]]]", length: int) -> str:
+    """The entry `dtype` of an index of rows with these arrays: names, dtypes and shapes."""
+    if all((np.dtype(dtype), shape) == (np.int32, (length,)) for dtype, shape in arrays.values()):
+        return "<i4"
+    parts = [
+        [name, _BFLOAT16 if np.dtype(dtype).name == _BFLOAT16 else np.dtype(dtype).newbyteorder("<").str, list(shape)]
+        for name, (dtype, shape) in arrays.items()
+    ]
+    return json.dumps(parts)
+
+
+def are_same(one: "npt.NDArray[Any]", other: "npt.NDArray[Any]") -> bool:
+    """Whether two items are the same; those of records bit for bit."""
+    return one.tobytes() == other.tobytes() if one.dtype.names else np.array_equal(one, other)
+
+
+def arrays_of(item: "npt.NDArray[Any]", described: str, fields: Sequence[str]) -> "dict[str, npt.NDArray[Any]]":
+    """The arrays of a row by the names of its fields; of a document its ids under the only name."""
+    if item.dtype.names is None:
+        return dict(zip(fields, np.atleast_2d(item), strict=True))
+    dtypes = {name: own for name, own, _ in json.loads(described)}
+    return {name: _as(dtypes[name], item[name]) for name in fields}
+
+
+def _as(dtype: str, array: "npt.NDArray[Any]") -> "npt.NDArray[Any]":
+    if dtype != _BFLOAT16:
+        return array
+    import ml_dtypes
+
+    return array.view(ml_dtypes.bfloat16)
 
 
 class Collector(Protocol):
@@ -70,7 +132,15 @@ class Rows:
         kept = batch[self._marks].any(axis=1)
         self.ends = [(row, None) for row in np.flatnonzero(kept).tolist()]
         self.rows = len(self.ends)
-        rows: npt.NDArray[np.int32] = np.stack([batch[name] for name in self._fields], axis=1)[kept]
+        arrays = {name: batch[name][kept] for name in self._fields}
+        length = batch[self._marks].shape[1]
+        form = describe_form({name: (array.dtype, array.shape[1:]) for name, array in arrays.items()}, length)
+        record = RowForm.of(form, self._fields, length)
+        if not record.is_record:
+            return np.stack([*arrays.values()], axis=1)
+        rows = np.empty(self.rows, record.dtype)
+        for name, array in arrays.items():
+            rows[name] = array.view(_BITS) if array.dtype.name == _BFLOAT16 else array
         return rows
 
     def pending(self) -> list[str]:

@@ -87,7 +87,7 @@ def write_plan(
       ArgumentError: the units do not divide the lanes.
       GristmillError: the folder has another plan, or cannot be written.
     """
-    check_packable(dataset, steps)
+    check_packable(dataset, steps, file_format)
     if units < 1 or dataset.lanes % units:
         raise ArgumentError(
             f"units={units}: a unit is a run of whole lanes, so the number of units must divide lanes={dataset.lanes}"

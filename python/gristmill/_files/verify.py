@@ -12,8 +12,8 @@ from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import units
 from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, first_steps, make_collector, make_index, packing_spec, resume_after
-from gristmill._files.row_items import Collector
-from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Part, describe_changes
+from gristmill._files.row_items import Collector, are_same, arrays_of
+from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Index, Part, describe_changes
 from gristmill._files.source import dataset_of, shards_of, sizes_of
 from gristmill._shards.address import NOWHERE, Address
 from gristmill._spec import fingerprints
@@ -233,7 +233,7 @@ class _Comparison:
             self._batches += 1
             expected = self._collector.take(batch)
             for item, (got, wanted) in enumerate(zip(packed[given : given + len(expected)], expected, strict=False)):
-                if not np.array_equal(got, wanted):
+                if not are_same(got, wanted):
                     return {"item": given + item, **self._describe_item(batch, item, got, wanted)}
             given += len(expected)
             rows += self._collector.rows
@@ -254,7 +254,7 @@ class _Comparison:
     def _describe_item(self, batch: Element, item: int, got: Any, wanted: Any) -> dict[str, Any]:
         """Where an item that ends in a batch differs, and the record that the token comes from."""
         row, last = self._collector.ends[item]
-        found = _difference(self._dataset, self._folder.index["fields"], got, wanted)
+        found = _difference(self._dataset, self._folder.index, got, wanted)
         at = found.get("index", 0)
         fields = packing_spec(self._dataset, self._folder.index["format"]).fields
         first = first_token(batch[mark_field(fields)][row])
@@ -274,15 +274,19 @@ def _wrong_counts(noted: Mapping[str, int] | Counts, given: Counts) -> str:
     )
 
 
-def _difference(dataset: PackedDataset, fields: list[str], got: Any, wanted: Any) -> dict[str, Any]:
+def _difference(dataset: PackedDataset, index: Index, got: Any, wanted: Any) -> dict[str, Any]:
     """The index at which two items differ first, and both values."""
     if got.shape != wanted.shape:
         packed = counted(got.shape[-1], "token was", "tokens were")
         return {"what": f"{packed} packed, but the source has {wanted.shape[-1]:,}"}
-    at = np.argwhere(got != wanted)[0]
-    field = fields[at[0] if got.ndim > 1 else 0]
-    values = {"packed": int(got[tuple(at)]), "expected": int(wanted[tuple(at)])}
-    found: dict[str, Any] = {"field": field, "index": int(at[-1]), **values}
+    packed_arrays, of_source = (arrays_of(item, index["dtype"], index["fields"]) for item in (got, wanted))
+    field, at = next(
+        (name, different[0])
+        for name, array in packed_arrays.items()
+        if len(different := np.argwhere(array != of_source[name]))
+    )
+    values = {"packed": packed_arrays[field][tuple(at)].item(), "expected": of_source[field][tuple(at)].item()}
+    found: dict[str, Any] = {"field": field, "index": int(at[0]), **values}
     if field in id_fields(spec_of(dataset).fields):
         # Labels may be negative, where there is no token.
         tokens = {name: dataset.encoder.id_to_token(value) for name, value in values.items() if value >= 0}

@@ -88,6 +88,8 @@ def inspect(
         raise MissingShardError(f"{what}: {str(folder)!r}{_hint(folder)}")
     if diagnosis.is_of_tokenizer(path.name):
         Encoder.from_file(path)  # whose error names the kind of file
+    if path.suffix == ".bin" and path.with_suffix(".idx").is_file():
+        return overview.inspect(path.with_suffix(".idx"))
     value = _whole_value(path)
     if value is not None and isinstance(model := value.get("model"), dict) and "vocab" in model:
         return _tokenizer(path, value, text)

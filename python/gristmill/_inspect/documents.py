@@ -17,8 +17,8 @@ from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._dataset.spec import Spec
 from gristmill._inspect.chats import marked
-from gristmill._sample.plans import ImageTextPlan, TextPlan
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._sample.plans import FieldsPlan, FillPlan, ImageTextPlan, TokensPlan
+from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.local_files import utf8_path
 
 # A longer document takes several rows here.
@@ -79,18 +79,19 @@ def _reader(spec: Spec, own: int) -> _core.Records:
     piece, size = given.pieces[own], dict(given.shards)[given.pieces[own].path]
     part = None if piece.end - piece.start == size else (piece.start, piece.end)
     storage = given.shards.storage_options
-    return _core.Records(utf8_path(piece.path), size, given.max_document_bytes, storage=storage, piece=part)
+    ids = (given.sample.dtype, given.eos) if isinstance(given.sample, TokensPlan) else None
+    return _core.Records(utf8_path(piece.path), size, given.max_document_bytes, storage=storage, piece=part, ids=ids)
 
 
 def _document(spec: Spec, own: int, place: tuple[int, int], byte: int, line: bytes, encoder: Encoder) -> dict[str, Any]:
     """The text of a record: that of its field, or what its tokens say."""
     plan = spec.sources[0].sample
-    if plan is None or isinstance(plan, TextPlan):
+    if plan is None or isinstance(plan, (FillPlan, FieldsPlan)):
         text = _value(line, spec.sources[0].text_field)
         if text is not None:
             return {"text": text}
     ids, trained = _tokens(spec, own, place, byte)
-    text = encoder.decode(ids)
+    text = text_of(encoder, ids.tolist())
     return {"text": text} if trained is None else {"text": text, "parts": marked(encoder, ids, trained)}
 
 

@@ -5,11 +5,14 @@ all arguments of its dataset except the shards and the tokenizer, of which it ho
 """
 
 import json
-from collections.abc import Mapping
+from collections.abc import Mapping, Sequence
 from dataclasses import replace
 from pathlib import Path
 from typing import Any, NamedTuple
 
+import numpy as np
+
+import gristmill._core as _core
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._dataset.spec import Spec
@@ -22,9 +25,9 @@ from gristmill._shards.address import Address
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.fields import first_token, mark_field, token_field
+from gristmill._spec.fields import OF_SAMPLES, VALUES, mark_field, token_field
 from gristmill._state import states
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.named_values import decode
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields, format_numbers
@@ -171,7 +174,8 @@ def describe(found: dict[str, Any]) -> str:
         return f"{summary}\n\nThe row is all padding: its lane has ended."
     images = ["images"] if "images" in found["segments"][0] else []
     samples = ["sample"] if "sample" in found["segments"][0] else []
-    rows = [["in row", "shard", "record", *samples, "bytes", "tokens", *images, "text"]]
+    fields = ["fields"] if any("fields" in part for part in found["segments"]) else []
+    rows = [["in row", "shard", "record", *samples, "bytes", "tokens", *images, *fields, "text"]]
     for part in found["segments"]:
         start, offset, length = part["start"], part["offset"], part["length"]
         rows.append(
@@ -183,6 +187,7 @@ def describe(found: dict[str, Any]) -> str:
                 "{:,}-{:,}".format(*part["bytes"]) if part["bytes"] else "",
                 f"{offset:,}-{offset + length - 1:,}",
                 *(f"{part[name]:,}" for name in images),
+                *(json.dumps(part.get(name, {}))[:_EXCERPT] for name in fields),
                 json.dumps(part["text"][:_EXCERPT], ensure_ascii=False),
             ]
         )
@@ -279,6 +284,32 @@ def _element(iterator: PackedDatasetIterator, ahead: int, lanes: str) -> "Elemen
         return next(iterator, None)
 
 
+def _segment_numbers(entries: Sequence[Sequence[int]]) -> list[int]:
+    """For each entry of a row's provenance that has tokens, the index of its segment, which a cut may divide."""
+    parts = [(documents.place_of(entry), entry[2]) for entry in entries if entry[3]]
+    numbers: list[int] = []
+    before: tuple[documents.Place, int] | None = None
+    for place, offset in parts:
+        goes_on = before is not None and before[0] == place and before[1] < offset
+        numbers.append(numbers[-1] if goes_on else len({*numbers}))
+        before = place, offset
+    return numbers
+
+
+def _values(
+    fields: "Sequence[_core.Field]", element: "Element", tokens: range, segment: int, *, whole: bool
+) -> dict[str, Any]:
+    """The values of fields of some tokens of a row, if it is `whole`, and of their sample."""
+    found = {}
+    for field in fields:
+        array = element[field.name] if field.content in VALUES else None
+        if array is not None and field.content == OF_SAMPLES:
+            found[field.name] = array[segment].tolist()
+        elif array is not None and whole:
+            found[field.name] = array[tokens.start : tokens.stop].tolist()
+    return {"fields": found} if found else {}
+
+
 def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool) -> dict[str, Any]:
     spec = spec_of(dataset)
     if element is None:
@@ -293,14 +324,15 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
     # For images in tiles the mask has all of them, the first of which is always there.
     masks = element["image_masks"].reshape(len(element["image_position"]), -1) if image_tokens else None
     places = () if masks is None else element["image_position"][masks[:, 0] > 0]
-    segments, start = [], first_token(element[mark_field(spec.fields)])
-    first = start
+    segments, marks = [], element[mark_field(spec.fields)]
+    places_of_tokens = np.flatnonzero(marks) if marks.shape == tokens.shape else np.arange(len(tokens))
+    passed = 0
     entries = element["provenance"].tolist()
     records = documents.find(dataset, [documents.place_of(entry) for entry in entries if entry[3]], whole=full)
-    for entry in entries:
+    numbers = _segment_numbers(entries)
+    for entry, number in zip(entries, numbers, strict=False):
         shard, record, offset, length, *sample = entry
-        if not length:
-            break
+        start = int(places_of_tokens[passed])
         segments.append(
             {
                 "start": start,
@@ -310,11 +342,13 @@ def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool)
                 **({"sample": sample[0]} if sample else {}),
                 **records.get(documents.place_of(entry), {"bytes": None}),
                 "offset": offset,
-                "text": dataset.encoder.decode(
-                    [token for token in tokens[start : start + length].tolist() if token not in image_tokens]
+                "text": text_of(
+                    dataset.encoder,
+                    [token for token in tokens[start : start + length].tolist() if token not in image_tokens],
                 ),
+                **_values(spec.fields, element, range(start, start + length), number, whole=full),
                 **({"images": int(sum(start <= place < start + length for place in places))} if image_tokens else {}),
             }
         )
-        start += length
-    return {**source, "tokens": start - first, "padding": len(tokens) - (start - first), "segments": segments}
+        passed += length
+    return {**source, "tokens": passed, "padding": len(tokens) - passed, "segments": segments}

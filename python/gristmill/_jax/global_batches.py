@@ -92,11 +92,10 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
             }
         )
         agreement.check_same_stream(f"{spec.fingerprint} {also}", sharding)
-        of_token = (spec.rows.sequence_length,)
         self._shapes = _one_for_all({field.name: (spec.rows.batch_size, *field.row_shape) for field in spec.fields})
-        # Arrays whose columns are not those of the sharding are divided by rows alone.
+        # Arrays without an axis of tokens are divided by rows alone.
         self._shardings = _one_for_all(
-            {field.name: sharding if field.row_shape == of_token else row_sharding(sharding) for field in spec.fields}
+            {field.name: sharding if field.is_per_token else row_sharding(sharding) for field in spec.fields}
         )
         own_spec = spec_of(dataset.for_sharding(sharding))
         self._agreement = agreement.agreement_of(

@@ -8,17 +8,30 @@ from types import MappingProxyType
 from typing import Any, TypeVar
 
 from gristmill._images.model import ImageModel
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Sample, Text
+from gristmill._sample.fields import Field
+from gristmill._sample.samples import (
+    Chat,
+    Completion,
+    FillInTheMiddle,
+    ImageText,
+    Instruction,
+    Preference,
+    Sample,
+    Text,
+    Tokens,
+)
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
 Made = TypeVar("Made", bound=Sample)
 
-KINDS: Mapping[str, type[Text] | type[Chat] | type[Completion] | type[ImageText]] = {
+KINDS: Mapping[str, type[Sample]] = {
     "text": Text,
     "chat": Chat,
     "instruction": Instruction,
     "completion": Completion,
+    "tokens": Tokens,
+    "preference": Preference,
     "image_text": ImageText,
 }
 # The kinds of the text beside images.
@@ -116,14 +129,23 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
             values = {**values, "fim": FillInTheMiddle(**fim)}
         if kind is ImageText:
             values = _with_parts(values)
+        elif kind is Preference:
+            halves = {name: make(half) for name, half in values.items() if isinstance(half, Mapping)}
+            values = {**values, **halves}
+        elif isinstance(fields := values.get("fields"), Mapping):
+            values = {**values, "fields": {name: _field(field) for name, field in fields.items()}}
         return kind(**values)
     except TypeError as error:
         if isinstance(error, GristmillError):
             raise
         message = str(error)
-        for made in (kind, FillInTheMiddle, ImageModel):  # as callers name them
+        for made in (kind, FillInTheMiddle, ImageModel, Field):  # as callers name them
             message = message.replace(f"{made.__name__}.__init__()", f"gm.{made.__name__}")
         raise ArgumentError(f"{shown}: {message}") from None
+
+
+def _field(named: Any) -> Any:
+    return Field(**named) if isinstance(named, Mapping) else named
 
 
 def _with_parts(values: Mapping[str, Any]) -> dict[str, Any]:

@@ -25,7 +25,18 @@ from gristmill._chat.template import (
 from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
 from gristmill._sample import image_fields
-from gristmill._sample.samples import Chat, Completion, FillInTheMiddle, ImageText, Instruction, Text
+from gristmill._sample.fields import described
+from gristmill._sample.samples import (
+    Chat,
+    Completion,
+    FillInTheMiddle,
+    ImageText,
+    Instruction,
+    Preference,
+    Sample,
+    Text,
+    Tokens,
+)
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
@@ -50,7 +61,7 @@ _POLICY = re.compile(r', (?:on_lost_reasoning=\\*"ignore|string_arguments=\\*"ke
 
 
 @dataclass(frozen=True, eq=False, kw_only=True)
-class TextPlan:
+class FillPlan:
     """How texts are cut for fill-in-the-middle. The core reads it in `rust/python/sample.rs`.
 
     Attributes:
@@ -66,6 +77,53 @@ class TextPlan:
     middle: int
     suffix: int
     fingerprint: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class FieldsPlan:
+    """A text of which nothing is said but the fields that travel with it. The core reads it in `rust/python/sample.rs`.
+
+    Attributes:
+      fingerprint: what defines the samples, readable.
+    """
+
+    has_mask: ClassVar[bool] = False
+    makes_several: ClassVar[bool] = False
+    has_only_fields: ClassVar[bool] = True
+    fingerprint: str
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class PairPlan:
+    """How records become pairs. The core reads it in `rust/python/sample.rs`."""
+
+    has_mask: ClassVar[bool] = True
+    makes_several: ClassVar[bool] = False
+    chosen: "ChatPlan | CompletionPlan"
+    rejected: "ChatPlan | CompletionPlan"
+
+    @property
+    def fingerprint(self) -> str:
+        """The definition of the samples, readable."""
+        return f"Preference({self.chosen.fingerprint}, {self.rejected.fingerprint})"
+
+
+@dataclass(frozen=True, eq=False, kw_only=True)
+class TokensPlan:
+    """How records become ready ids. The core reads it in `rust/python/sample.rs`."""
+
+    makes_several: ClassVar[bool] = False
+    ids_field: str
+    loss_mask: str | None
+    labels: str | None
+    dtype: str | None
+    on_untrained: str
+    fingerprint: str
+
+    @property
+    def has_mask(self) -> bool:
+        """Whether samples say which of their tokens are trained on."""
+        return self.loss_mask is not None or self.labels is not None
 
 
 # The tokens of Qwen-VL around an image.
@@ -198,7 +256,7 @@ class ImageTextPlan:
         )
 
 
-Plan = TextPlan | ChatPlan | CompletionPlan | ImageTextPlan
+Plan = FillPlan | FieldsPlan | ChatPlan | CompletionPlan | PairPlan | TokensPlan | ImageTextPlan
 
 
 def make_with_images(
@@ -308,10 +366,14 @@ def make(sample: Completion, encoder: Encoder, *, has_messages: bool = ...) -> C
 
 
 @overload
-def make(sample: Text, encoder: Encoder) -> TextPlan | None: ...
+def make(sample: Tokens, encoder: Encoder) -> TokensPlan: ...
 
 
-def make(sample: Text | Chat | Completion, encoder: Encoder, *, has_messages: bool = False) -> Plan | None:
+@overload
+def make(sample: Text, encoder: Encoder) -> FillPlan | FieldsPlan | None: ...
+
+
+def make(sample: Text | Chat | Completion | Tokens, encoder: Encoder, *, has_messages: bool = False) -> Plan | None:
     """The plan of a sample with a tokenizer; None of a plain text. A completion may be of lists of messages.
 
     Raises:
@@ -321,7 +383,18 @@ def make(sample: Text | Chat | Completion, encoder: Encoder, *, has_messages: bo
       ArgumentTypeError: tools or variables hold what JSON cannot.
     """
     if isinstance(sample, Text):
-        return None if sample.fim is None else _text_plan(sample.fim, encoder)
+        if sample.fim is not None:
+            return _fill_plan(sample, sample.fim, encoder)
+        return FieldsPlan(fingerprint=_described(sample)) if sample.fields else None
+    if isinstance(sample, Tokens):
+        return TokensPlan(
+            ids_field=sample.field,
+            loss_mask=sample.loss_mask,
+            labels=sample.labels,
+            dtype=sample.dtype,
+            on_untrained=sample.on_untrained,
+            fingerprint=_described(sample),
+        )
     if isinstance(sample, Completion) and (has_messages or sample.options):
         chat, own = make(sample.chat(), encoder), json.dumps(sample.completion_field, ensure_ascii=False)
         fingerprint = chat.fingerprint.replace("Chat(", f"Completion(completion={own}, ", 1)
@@ -387,7 +460,7 @@ def make(sample: Text | Chat | Completion, encoder: Encoder, *, has_messages: bo
     )
 
 
-def _text_plan(fim: FillInTheMiddle, encoder: Encoder) -> TextPlan:
+def _fill_plan(sample: Text, fim: FillInTheMiddle, encoder: Encoder) -> FillPlan:
     prefix, middle, suffix = _sentinels(fim, encoder)
     if len({prefix, middle, suffix}) < 3:
         raise ArgumentError(
@@ -395,13 +468,15 @@ def _text_plan(fim: FillInTheMiddle, encoder: Encoder) -> TextPlan:
             f"found the ids {prefix}, {middle} and {suffix}"
         )
     ids = f"prefix={prefix}, middle={middle}, suffix={suffix}"
-    return TextPlan(
+    own = described(sample.fields)
+    return FillPlan(
         rate=fim.rate,
         spm_rate=fim.spm_rate,
         prefix=prefix,
         middle=middle,
         suffix=suffix,
-        fingerprint=f"FillInTheMiddle(rate={fim.rate}, spm_rate={fim.spm_rate}, {ids})",
+        fingerprint=f"FillInTheMiddle(rate={fim.rate}, spm_rate={fim.spm_rate}, {ids})"
+        + (f" fields={json.dumps(own, ensure_ascii=False)}" if own else ""),
     )
 
 
@@ -481,8 +556,10 @@ def _fixed_variables(sample: Chat) -> Mapping[str, Any]:
     return sample.template_kwargs if isinstance(sample.template_kwargs, Mapping) else {}
 
 
-def _described(sample: Chat | Completion | ImageText, **instead: Any) -> str:
+def _described(sample: Sample, **instead: Any) -> str:
     """A sample with those of its values that are not defaults: `Chat(field='turns', train_on='last')`."""
+    if not isinstance(sample, (ImageText, Preference)):
+        instead["fields"] = described(sample.fields)
     values = {
         field.name: instead.get(field.name, getattr(sample, field.name))
         for field in dataclasses.fields(sample)

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from gristmill._chat.template import ChatTemplate, OnLostReasoning, TrainOn, check_final_stop
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
+from gristmill._sample.fields import CarriedField, Field, carried, check_fields, union
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
@@ -76,6 +77,8 @@ class Text:
     Attributes:
       field: the key or column. A column of JSON must hold strings.
       fim: how documents are cut for fill-in-the-middle. None: they are not.
+      fields: values of other keys that travel with the sample, by the names of their arrays: `Field` with
+        `per="sample"`.
 
     Raises:
       ArgumentError: the field is empty.
@@ -84,9 +87,11 @@ class Text:
 
     field: str
     fim: FillInTheMiddle | None = None
+    fields: Mapping[str, Field] | None = None
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
+        check_fields(self.fields, per_sample=True)
         if self.fim is not None and not isinstance(self.fim, FillInTheMiddle):
             raise checks.wrong_type("fim", self.fim, "gm.FillInTheMiddle or None")
 
@@ -148,6 +153,7 @@ class Chat:
         for the `system` of `"sharegpt"` and `"chatml"`.
       train_empty_reasoning: whether the marks of a reasoning without words, such as `<think>` and `</think>` of Qwen3,
         are trained on, with the white space behind them that does not begin the answer itself.
+      fields: values of other keys that travel with the sample, as of `Text`.
       train_key: the key of a message that says whether it is trained on: true, false, 1, 0 or null, which says nothing;
         `"masked"` says the opposite. None: `"train"` and `"weight"`.
 
@@ -177,9 +183,11 @@ class Chat:
     system_field: str | None = None
     train_empty_reasoning: bool = True
     train_key: str | None = None
+    fields: Mapping[str, Field] | None = None
 
     def __post_init__(self) -> None:
         checks.text("field", self.field)
+        check_fields(self.fields, per_sample=True)
         if self.final_stop is not None:
             check_final_stop(self.final_stop, add_generation_prompt=self.add_generation_prompt)
         for name, words in _CHOICES.items():
@@ -292,6 +300,7 @@ class Completion:
       completion_field: key of the record that holds the completion.
       on_untrained: what becomes of a record without any trained token: `"error"`: it is a bad record; `"drop"`: it is
         left out and counted as filtered.
+      fields: values of other keys that travel with the sample, as of `Text`.
       options: of lists of messages, those of `Chat` by name: `template`, `tools`, `date` and so on, but for `field`,
         `format`, `samples`, `train_on` and `add_generation_prompt`.
 
@@ -303,6 +312,7 @@ class Completion:
     prompt_field: str = "prompt"
     completion_field: str = "completion"
     on_untrained: Literal["error", "drop"] = "error"
+    fields: Mapping[str, Field] | None = None
     options: Mapping[str, Any] = dataclass_field(default_factory=dict, init=False, hash=False)
 
     def __init__(
@@ -310,9 +320,11 @@ class Completion:
         prompt_field: str = "prompt",
         completion_field: str = "completion",
         on_untrained: Literal["error", "drop"] = "error",
+        fields: Mapping[str, Field] | None = None,
         **options: Any,
     ) -> None:
         checks.text("prompt_field", prompt_field)
+        check_fields(fields, per_sample=True)
         checks.text("completion_field", completion_field)
         checks.choice("on_untrained", on_untrained, _CHOICES["on_untrained"])
         own = {"field", "format", "samples", "train_on", "add_generation_prompt"} & options.keys()
@@ -321,14 +333,100 @@ class Completion:
                 f"{min(own)}=: the messages of a gm.Completion are trained on its completion; leave it out"
             )
         values = {"prompt_field": prompt_field, "completion_field": completion_field, "on_untrained": on_untrained}
-        for name, value in (values | {"options": options}).items():
+        for name, value in (values | {"fields": fields, "options": options}).items():
             object.__setattr__(self, name, value)
         if options:
             self.chat()
 
     def chat(self) -> Chat:
         """The conversation whose first messages are the prompt."""
-        return Chat(self.prompt_field, on_untrained=self.on_untrained, **self.options)
+        return Chat(self.prompt_field, on_untrained=self.on_untrained, fields=self.fields, **self.options)
+
+
+@dataclass(frozen=True)
+class Preference:
+    """Two answers to one prompt, of which one was chosen and one rejected: both in one row, next to each other.
+
+    They are the segments 2k - 1, chosen, and 2k, rejected, of their row, and neither cut nor separated. The array
+    `pair`, int32 `[rows, max_segments]`, has at `[r, s]` the number k of the pair that segment s + 1 is one of, from 1,
+    and 0 behind the last one. A pair is one sample in `stats()`; in `provenance` the offsets of the rejected one
+    count on behind the chosen one's.
+
+    `packing` is `"best_fit"`, and `truncation` `"drop"` or `"error"`, for pairs longer than a row.
+
+    Attributes:
+      chosen: what the chosen conversation, or completion, is made of: `Chat` or `Completion`. Its `fields` are the
+        values of its segment.
+      rejected: the same of the rejected one.
+
+    Raises:
+      ArgumentError: they differ in kind, or are several samples each.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    chosen: "Chat | Completion"
+    rejected: "Chat | Completion"
+
+    def __post_init__(self) -> None:
+        for name in ("chosen", "rejected"):
+            half = getattr(self, name)
+            if not isinstance(half, (Chat, Completion)):
+                raise checks.wrong_type(name, half, "gm.Chat or gm.Completion")
+            if isinstance(half, Chat) and half.samples != "conversation":
+                raise ArgumentError(f"{name}: samples={half.samples!r}: a pair has one of each; leave samples= out")
+        if isinstance(self.chosen, Chat) != isinstance(self.rejected, Chat):
+            raise ArgumentError("rejected: expected the same kind of sample as chosen, gm.Chat or gm.Completion")
+
+
+ID_DTYPES = ("uint8", "int8", "uint16", "int16", "uint32", "int32", "uint64", "int64")
+
+
+@dataclass(frozen=True)
+class Tokens:
+    """Ready ids: a list of integers of a record, from 0 to 2**31 - 1, and what travels with each of them.
+
+    Nothing is encoded, and no tokenizer is needed. `eos` and `bos` are added only where they are given as ids, and not
+    to an empty list; an EOS is trained on if the id before it is.
+
+    Files of ids alone are read, too: Megatron's `.bin` with its `.idx` beside it, of which the sequences of a document
+    are one sample; and arrays of one axis, `.npy` as NumPy saves them, or with `dtype` numbers without a head, lowest
+    byte first, in files named `.npy` or `.bin`. `eos` is the border there: each document ends with it, it is not added
+    again, and what follows the last one is a document.
+
+    Attributes:
+      field: key of the record that holds the ids.
+      loss_mask: key of a list that says of each id whether it is trained on: 0 and 1, or booleans. None: all are.
+      labels: or key of a list that has the id itself where it is trained on, and -100 elsewhere, not shifted.
+      fields: values that travel with each id, or with the sample, by the names of their arrays: `Field`.
+      dtype: the type of the numbers in files without a head, such as `"uint16"`.
+      on_untrained: what becomes of a sample without any trained id: `"error"`: it is a bad record; `"drop"`: it is left
+        out and counted as filtered.
+
+    Raises:
+      ArgumentError: a value is not allowed.
+      ArgumentTypeError: a value is of the wrong type.
+    """
+
+    field: str = "input_ids"
+    loss_mask: str | None = None
+    labels: str | None = None
+    fields: Mapping[str, Field] | None = None
+    dtype: str | None = None
+    on_untrained: Literal["error", "drop"] = "error"
+
+    def __post_init__(self) -> None:
+        checks.text("field", self.field)
+        for name in ("loss_mask", "labels"):
+            if (key := getattr(self, name)) is not None:
+                checks.text(name, key)
+        if self.loss_mask is not None and self.labels is not None:
+            raise ArgumentError(
+                f"labels={self.labels!r}: loss_mask={self.loss_mask!r} says what is trained on; leave one of them out"
+            )
+        check_fields(self.fields, per_sample=False)
+        if self.dtype is not None:
+            checks.choice("dtype", self.dtype, ID_DTYPES)
+        checks.choice("on_untrained", self.on_untrained, _CHOICES["on_untrained"])
 
 
 @dataclass(frozen=True)
@@ -423,7 +521,7 @@ class ImageText:
                     checks.text("fields['images']", extension)
 
 
-Sample: TypeAlias = Text | Chat | Completion | ImageText
+Sample: TypeAlias = Text | Chat | Completion | Preference | Tokens | ImageText
 
 
 def check(name: str, value: Any) -> Sample | None:
@@ -432,9 +530,24 @@ def check(name: str, value: Any) -> Sample | None:
     Raises:
       ArgumentTypeError: it is no sample.
     """
-    if value is None or isinstance(value, (Text, Chat, Completion, ImageText)):
+    if value is None or isinstance(value, (Text, Chat, Completion, Preference, Tokens, ImageText)):
         return value
-    raise checks.wrong_type(name, value, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.ImageText or None")
+    raise checks.wrong_type(
+        name, value, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.Preference, gm.Tokens, gm.ImageText or None"
+    )
+
+
+def fields_of(sample: Sample | None) -> list[CarriedField]:
+    """The fields of a sample as the core takes them, with that of the weights of messages."""
+    if isinstance(sample, Preference):
+        chosen, rejected = fields_of(sample.chosen), fields_of(sample.rejected)
+        return union({"chosen": chosen, "rejected": rejected})
+    of = sample.text if isinstance(sample, ImageText) else sample
+    found = carried(of.fields) if of is not None else []
+    options = of.options if isinstance(of, Completion) else vars(of) if isinstance(of, Chat) else {}
+    if options.get("train_key") is not None:
+        found.append(CarriedField(name="weight", key=None, dtype="float32", shape=(), per="token", is_weight=True))
+    return found
 
 
 def check_ends(values: Mapping[str, Any]) -> None:

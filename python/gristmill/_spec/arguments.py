@@ -24,6 +24,7 @@ from typing import Any, ClassVar, Literal
 
 import gristmill._core as _core
 from gristmill._filter.compiler import Keep
+from gristmill._sample.fields import CarriedField, union
 from gristmill._sample.plans import Plan
 from gristmill._shards.energon_folder import FolderRows
 from gristmill._shards.manifest import Manifest
@@ -32,6 +33,7 @@ from gristmill._shards.rows import DroppedRows
 from gristmill._shards.selection import Selection, select
 from gristmill._shards.sidecars import Sidecars
 from gristmill._shards.stores import StorageOptions
+from gristmill._spec.cost import Cost, CostKind
 from gristmill._spec.kinds import (
     Boolean,
     Choice,
@@ -148,7 +150,7 @@ class Input:
         SampleKind(),
         None,
         "What a record becomes: `gm.Text`, also with `gm.FillInTheMiddle`, `gm.Chat`, `gm.Instruction`, "
-        "`gm.Completion`, `gm.ImageText`.",
+        "`gm.Completion`, `gm.Preference`, `gm.Tokens`, `gm.ImageText`.",
         none="the text in `text_field`",
         see="fine-tuning.md",
     )
@@ -241,7 +243,13 @@ class Tokenizing:
     """The tokens of a document. A conversation has no EOS and BOS but those of its template."""
 
     scope: ClassVar[Scope] = "stream"
-    tokenizer: Encoder = _argument(Other(), REQUIRED, "The path of a tokenizer.json or its folder, or an `Encoder`.")
+    tokenizer: Encoder = _argument(
+        Other(),
+        None,
+        "The path of a tokenizer.json or its folder, or an `Encoder`.",
+        none="none, with `gm.Tokens`",
+        absent=REQUIRED,
+    )
     eos: int | None = _argument(
         SpecialToken(),
         None,
@@ -287,8 +295,24 @@ class Rows:
         Integer(1, LARGEST_LENGTH, or_none=True),
         None,
         "Segments in a row at most.",
-        none="any number; in `varlen` one for 16 tokens, and at least 16",
+        none="any number; in `varlen`, and with fields of samples, one for 16 tokens, and at least 16",
         needs={"packing": ("concat", "best_fit")},
+    )
+    pad_segments_to: int | None = _argument(
+        Integer(1, LARGEST_LENGTH, or_none=True),
+        None,
+        "The first token of each segment is at a multiple of this; it divides `sequence_length`.",
+        none="segments follow one another",
+        needs={"packing": ("concat", "best_fit")},
+        see="packing.md#context-parallelism",
+    )
+    balance: Cost | None = _argument(
+        CostKind(),
+        None,
+        "Cost of rows, `gm.Cost`: those of a window are put in an order in which steps cost the same.",
+        none="the order of the stream",
+        needs={"packing": ("best_fit",)},
+        see="packing.md#balance",
     )
     layout: str = _argument(
         Choice(_core.LAYOUTS), "maxtext", "Names and meaning of the arrays.", see="packing.md#layouts"
@@ -432,9 +456,20 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
 
     Attributes:
       name: its name in a mixture; empty if it is the only one.
+      sample_fields: its fields that travel with tokens or samples; of pairs those of each of both.
+      field_keys: for each field of the stream the key of the records; None if the source lacks it.
+      second_keys: of pairs the same of the second of both.
     """
 
     name: str = ""
+    sample_fields: Sequence[Sequence[CarriedField]] = ((),)
+    field_keys: Sequence[str | None] = ()
+    second_keys: Sequence[str | None] = ()
+
+    @property
+    def fields(self) -> list[CarriedField]:
+        """Its fields, of both samples of a pair."""
+        return union(dict(zip(("chosen", "rejected"), self.sample_fields, strict=False)))
 
 
 GROUPS = (Input, Tokenizing, Rows, Order, Passes, Faults, Running)

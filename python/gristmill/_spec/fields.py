@@ -10,6 +10,9 @@ import gristmill._core as _core
 
 # Contents that are ids, or stand for none.
 _IDS = ("token", "target", "label")
+# Contents that are values of the fields of samples.
+OF_TOKENS, OF_SAMPLES = ("value", "target_value"), "sample_value"
+VALUES = (*OF_TOKENS, OF_SAMPLES)
 # Contents that are 0 on padding and nowhere else; or the lengths of segments, of rows that begin with their tokens.
 _MARKS = ("segment", "mask", "segment_length")
 

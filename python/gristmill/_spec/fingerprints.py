@@ -74,7 +74,7 @@ def arguments_of(fingerprint: str) -> dict[str, Any]:
     known = {
         name: False if name in ("eos", "bos") and value is None else value
         for name, value in values_of(fingerprint).items()
-        if ARGUMENTS[name].default is not REQUIRED
+        if name not in ("shards", "tokenizer")
     }
     return known | {name: value for name, value in given.items() if name not in _keys()}
 

@@ -5,7 +5,7 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._sample import plans
-from gristmill._sample.samples import Completion, ImageText, Text, check_ends
+from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
@@ -38,7 +38,8 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         _check_may_be_divided(values, drop)
     warn_of_missing_indexes(manifest, values["split_bytes"])
     warn_of_empty_pieces(manifest, values["split_bytes"], values["max_document_bytes"])
-    encoder = as_encoder(values["tokenizer"])
+    are_ready = isinstance(values["sample"], Tokens)
+    encoder = as_encoder(values["tokenizer"], is_needed=not are_ready)
     check_is_function(encoder)
     plan = _plan(values, encoder, folder, manifest)
     if values["truncation"] == "turns" and not isinstance(plan, plans.ChatPlan):
@@ -46,8 +47,9 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
             "truncation='turns': only conversations have turns that can be left out: use sample=gm.Chat(...), or cut "
             "documents with truncation='right' or 'left'"
         )
-    eos = values["eos"]
-    if isinstance(plan, plans.ChatPlan) or getattr(plan, "chat", None):
+    eos = False if are_ready and values["eos"] is None else values["eos"]
+    half = plan.chosen if isinstance(plan, plans.PairPlan) else plan
+    if isinstance(half, plans.ChatPlan) or getattr(half, "chat", None):
         eos = False if eos is None else eos
         check_ends({**values, "eos": eos})
     found = {
@@ -59,7 +61,10 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         "eos": special_token_id(encoder, "eos", eos),
         "bos": special_token_id(encoder, "bos", values["bos"]),
     }
-    return SourceSpec(name=name, **{key: found.get(key, values[key]) for key in _ARGUMENTS})
+    own = {key: found.get(key, values[key]) for key in _ARGUMENTS}
+    sample = values["sample"]
+    halves = [sample.chosen, sample.rejected] if isinstance(sample, Preference) else [sample]
+    return SourceSpec(name=name, sample_fields=[fields_of(half) for half in halves], **own)
 
 
 _ARGUMENTS = tuple(arguments_of(SourceSpec))
@@ -68,6 +73,12 @@ _ARGUMENTS = tuple(arguments_of(SourceSpec))
 def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None, manifest: Manifest) -> Any:
     """The plan of the sample; None of a plain text."""
     sample = values["sample"]
+    if isinstance(sample, Preference):
+        halves = (
+            _plan({**values, "sample": half}, encoder, folder, manifest) for half in (sample.chosen, sample.rejected)
+        )
+        chosen, rejected = halves
+        return plans.PairPlan(chosen=chosen, rejected=rejected)
     if isinstance(sample, ImageText):
         return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
     if isinstance(sample, Completion):

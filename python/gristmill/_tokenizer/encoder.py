@@ -487,8 +487,22 @@ def special_tokens_in_text_of(encoder: Encoder) -> str:
     return found
 
 
-def as_encoder(tokenizer: "Encoder | Pathish") -> Encoder:
-    """The encoder that `tokenizer=` means."""
+@functools.cache
+def no_tokenizer() -> Encoder:
+    """The encoder of streams of ready ids, which encode nothing: it has no ids."""
+    model = {"type": "BPE", "vocab": {}, "merges": []}
+    return Encoder(json.dumps({"version": "1.0", "added_tokens": [], "model": model}).encode())
+
+
+def text_of(encoder: Encoder, ids: Sequence[int]) -> str:
+    """The text of some ids; without a tokenizer the ids themselves."""
+    return " ".join(map(str, ids)) if encoder is no_tokenizer() else encoder.decode(ids)
+
+
+def as_encoder(tokenizer: "Encoder | Pathish | None", *, is_needed: bool = True) -> Encoder:
+    """The encoder that `tokenizer=` means; None for none, where samples are ready ids."""
+    if tokenizer is None and not is_needed:
+        return no_tokenizer()
     if isinstance(tokenizer, Encoder):
         return tokenizer
     if isinstance(tokenizer, (str, os.PathLike)):
@@ -538,7 +552,7 @@ def token_id(encoder: Encoder, name: str, given: str | int) -> int:
     if isinstance(given, str):
         return encoder._id_of(name, given)
     found = checks.integer(name, given, 0, _LARGEST_ID)
-    if encoder.id_to_token(found) is None:
+    if encoder.id_to_token(found) is None and encoder is not no_tokenizer():
         raise encoder._no_such_token(f"{name}={found}: the vocabulary has no such id")
     return found
 

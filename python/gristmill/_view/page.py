@@ -143,6 +143,8 @@ class Page:
                 "positions": row.positions,
                 "origins": [numbers.get(name, -1) for name in row.origins],
                 "segments": [[own.start, own.length, _place(own)] for own in row.segments],
+                "values": row.values,
+                "of_samples": row.of_samples,
             }
             for row in self.rows
         ]

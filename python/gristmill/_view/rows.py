@@ -1,6 +1,7 @@
 """The rows that a page shows: their tokens, segments and images, out of the arrays of a batch."""
 
 import itertools
+import math
 from collections.abc import Iterable, Mapping, Sequence
 from dataclasses import dataclass, field
 from typing import Any
@@ -9,6 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gristmill._core as _core
+from gristmill._spec.fields import OF_SAMPLES, OF_TOKENS
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.spelling import spelling
 from gristmill._view import pictures
@@ -47,6 +49,8 @@ class Row:
       source: of a mixture, the name of the row's source.
       images: for each image, its index in the row and its thumbnail.
       origins: for each token, the message and the part of it that it comes from; empty if that is not known.
+      values: by the names of their arrays, the values that each token has of fields.
+      of_samples: the same for each segment.
     """
 
     name: str
@@ -57,6 +61,8 @@ class Row:
     source: str | None = None
     images: list[tuple[int, pictures.Picture]] = field(default_factory=list)
     origins: list[str] = field(default_factory=list)
+    values: dict[str, list[Any]] = field(default_factory=dict)
+    of_samples: dict[str, list[Any]] = field(default_factory=dict)
 
     @property
     def length(self) -> int:
@@ -105,7 +111,16 @@ def row_of(
         _segments(by_content) if provenance is None else _located(by_content, provenance, shards),
         sources[number] if 0 <= number < len(sources) else None,
         pictures.of_row(by_content, image_model) if draws else [],
+        values={own.name: _shown(arrays[own.name].tolist()) for own in fields if own.content in OF_TOKENS},
+        of_samples={own.name: _shown(arrays[own.name].tolist()) for own in fields if own.content == OF_SAMPLES},
     )
+
+
+def _shown(value: Any) -> Any:
+    """Values in lists as JSON has them, which lacks infinities."""
+    if isinstance(value, list):
+        return [_shown(item) for item in value]
+    return value if not isinstance(value, float) or math.isfinite(value) else str(value)
 
 
 def spellings(encoder: Encoder | None, rows: Iterable[Row]) -> dict[int, str]:
@@ -156,11 +171,11 @@ def _segments(by_content: Arrays) -> list[Segment]:
 
 def _located(by_content: Arrays, provenance: npt.NDArray[Any], shards: Sequence[str]) -> list[Segment]:
     """The segments that the row's provenance lists."""
-    start, found = int(np.argmax(_is_token(by_content))), []
+    places, passed, found = np.flatnonzero(_is_token(by_content)), 0, []
     for shard, record, offset, length, *sample in provenance.tolist():
         if not length:
             break
         place = {"shard": shards[shard], "record": record, "offset": offset}
-        found.append(Segment(start, length, place | ({"sample": sample[0]} if sample else {})))
-        start += length
+        found.append(Segment(int(places[passed]), length, place | ({"sample": sample[0]} if sample else {})))
+        passed += length
     return found

@@ -33,6 +33,8 @@ function show(button) {
     token.textContent = textOf(row.tokens[index]);
     const facts = [`token ${index}`, `id ${row.tokens[index]}`];
     if (row.positions) facts.push(`position ${row.positions[index]}`);
+    for (const [name, values] of Object.entries(row.values)) facts.push(`${name} ${JSON.stringify(values[index])}`);
+    for (const [name, values] of Object.entries(row.of_samples)) facts.push(`${name} ${JSON.stringify(values[button.dataset.segment])}`);
     if (row.trained) facts.push(trained ? "trained on" : "not trained on");
     const origin = data.origins[row.origins[index]];
     if (origin !== undefined) {

@@ -7,6 +7,7 @@ use crate::batch::ring::ring;
 use crate::batch::schema::{BatchSchema, DType, Field};
 use crate::lane::block::Document;
 use crate::lane::cursor::RecordPosition;
+use crate::lane::values::Values;
 use crate::spec::Layout;
 
 const LAYOUTS: [Layout; 3] = [Layout::MaxText, Layout::Grain, Layout::Hf];
@@ -29,7 +30,7 @@ fn document(record: u64) -> Document {
 /// Tokens of record 5.
 fn tokens(ids: &[u32]) -> TokenSlice<'_> {
     static DOCUMENT: LazyLock<Document> = LazyLock::new(|| document(5));
-    TokenSlice { ids, trained: None, images: &[], offset: 0, document: &DOCUMENT }
+    TokenSlice { ids, trained: None, values: Values::default(), images: &[], offset: 0, document: &DOCUMENT }
 }
 
 fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
@@ -48,8 +49,8 @@ fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
     }
 }
 
-fn token(id: u32) -> Token {
-    Token { id, trained: true }
+fn token(id: u32) -> Token<'static> {
+    Token { id, trained: true, values: Values::default() }
 }
 
 /// The end of a document that began earlier, a whole one, and the start of one that continues.
@@ -118,7 +119,7 @@ fn varlen_masks_targets() {
     row.fields().nth(3).unwrap().elements::<u8>().fill(7);
     let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
     write(&mut row, &segment(1, 0, masked));
-    let next = Some(Token { id: 33, trained: false });
+    let next = Some(Token { id: 33, trained: false, values: Values::default() });
     write(&mut row, &Segment { next, ..segment(2, 3, tokens(&[21, 22])) });
     pad(&mut row, &(5..6));
     assert_eq!(row.fields().nth(3).unwrap().elements::<u8>(), [1, 0, 0, 1, 0, 0]);
@@ -185,7 +186,7 @@ fn masks_show_in_every_layout() {
     for (layout, expected) in LAYOUTS.into_iter().zip(expected) {
         let found = written(layout.fields(5, 2, true), |row| {
             let masked = TokenSlice { trained: Some(&[false, true, false]), ..tokens(&[11, 12, 13]) };
-            let next = Some(Token { id: 14, trained: false });
+            let next = Some(Token { id: 14, trained: false, values: Values::default() });
             write(row, &Segment { next, ..segment(1, 0, masked) });
             write(row, &segment(2, 3, tokens(&[21, 22])));
         });
@@ -198,7 +199,7 @@ fn a_boundary_target_is_masked_too() {
     for (trained, expected) in [(true, [4, 4]), (false, [4, 0])] {
         let found = written(Layout::MaxText.fields(2, 1, true), |row| {
             write(row, &segment(4, 0, tokens(&[1, 2])));
-            write_boundary_target(row, 1, 4, Token { id: 3, trained });
+            write_boundary_target(row, 1, 4, Token { id: 3, trained, values: Values::default() });
         });
         assert_eq!(found[3..5], [[2, 3], expected]);
     }

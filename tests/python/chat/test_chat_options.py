@@ -273,6 +273,6 @@ def test_flags_that_train_key_does_not_name_must_not_contradict(tmp_path, folder
         path = write(tmp_path / "a.jsonl", {"messages": [QUESTION, ANSWER | flags, QUESTION, ANSWER]})
         with pytest.raises(gm.ShardError, match=f'under its key "loss", found "{found}", which is not followed'):
             rows(path, folder, train_key="loss")
-    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"loss": 0.5}]})
-    with pytest.raises(gm.ShardError, match='expected true, false, 1, 0 or null under its key "loss"'):
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"loss": "x"}]})
+    with pytest.raises(gm.ShardError, match='expected true, false, 1, 0 or null under its key "loss", or a weight'):
         rows(path, folder, train_key="loss")

@@ -95,7 +95,7 @@ def test_inspect_mixture(tmp_path, shard_folder, tokenizer_file, capsys):
     path = write_mixture(tmp_path, shard_folder, tokenizer_file)
     assert_listed(run_json(capsys, "inspect", path), "A mixture")
     row = run_json(capsys, "inspect", path, "--row", "1", "--full")
-    others = {"segments[].images", "segments[].bytes", "segments[].sample"}
+    others = {"segments[].images", "segments[].bytes", "segments[].sample", "segments[].fields"}
     others |= {f"segments[].document.parts[].{name}" for name in ("text", "trained")}
     assert assert_listed(row, "A row") == table("A row").keys() - others
 

@@ -459,3 +459,19 @@ def test_browser_shows_the_tokens_of_a_prompt(prompts, tmp_path):
         assert any(title.endswith("user, message 1: content") for title in titles)
         left = tab.evaluate("parseFloat(document.querySelector('.segment').style.left)")
         assert left > 10  # padding comes first
+
+
+def test_values_of_fields_are_in_the_page(tmp_path, tokenizer_file):
+    record = {"input_ids": [1, 2, 3], "adv": [0.5, 1.5, 2.5], "reward": -2.0}
+    shard = tmp_path / "a.jsonl"
+    shard.write_text(json.dumps(record) + "\n")
+    mixture = tmp_path / "mixture.toml"
+    mixture.write_text(
+        f'tokenizer = "{tokenizer_file}"\nsequence_length = 4\nlayout = "grain"\n[sources.a]\nweight = 1\n'
+        f'epochs = 1\nshards = "{shard}"\n'
+        'sample = {kind = "tokens", fields = {adv = {dtype = "float16"}, reward = {per = "sample"}}}\n'
+    )
+    assert main.run(["view", str(mixture), "--output", str(tmp_path / "page.html")]) == 0
+    page = (tmp_path / "page.html").read_text()
+    assert '"values":{"adv":[0.5,1.5,2.5,0.0]}' in page
+    assert '"of_samples":{"reward":[-2.0,0.0,0.0,0.0]}' in page

@@ -51,6 +51,22 @@ def start(folder, shards, tokenizer_file, steps, *more, devices=1):
     return subprocess.Popen(command, stdout=subprocess.PIPE, stderr=subprocess.STDOUT, text=True, env=environment)
 
 
+@pytest.mark.parametrize("loss", ["grpo", "distill"])
+def test_packed_rollouts_train_as_unpacked_ones(tmp_path, loss):
+    command = [sys.executable, str(EXAMPLES / "train_rollouts.py"), "--folder", str(tmp_path), "--loss", loss]
+    options = ["--count", "24", "--length", "32", "--width", "16", "--layers", "1", "--steps", "12"]
+    environment = {**os.environ, "JAX_PLATFORMS": "cpu"}
+    done = subprocess.run([*command, *options], capture_output=True, text=True, check=True, env=environment)
+    first, *steps = done.stdout.splitlines()
+    compared = json.loads(first)
+    packed, unpacked = compared["packed"], compared["unpacked"]
+    assert packed["trained tokens"] == unpacked["trained tokens"] > 0
+    assert packed["elements"] < unpacked["elements"]
+    assert packed["loss"] == pytest.approx(unpacked["loss"], rel=1e-4)
+    assert compared["gradients differ by"] < 1e-4
+    assert len(steps) == 2
+
+
 def start_two_hosts(*arguments):
     with socket.socket() as free:
         free.bind(("127.0.0.1", 0))

@@ -179,7 +179,7 @@ def test_parquet_of_other_columns_is_a_difference(tmp_path, pack, capsys):
     listed["parts"][1]["files"] = noted["files"]
     index.write_text(json.dumps(listed))
     code, found = checked(capsys, "verify", tmp_path / "all", "--part", 1)
-    assert (code, "expected columns inputs, inputs_" in found["difference"]["what"]) == (3, True)
+    assert (code, "expected columns inputs of " in found["difference"]["what"]) == (3, True)
 
 
 def test_started_document_does_not_keep_its_batch_alive():

@@ -95,7 +95,7 @@ def test_row_of_a_conversation_is_located(tmp_path, source, capsys):
 @pytest.mark.parametrize(
     ("words", "message"),
     [
-        (["talk"], "expected 'text', 'chat', 'instruction', 'completion' or 'image_text' first"),
+        (["talk"], "'completion', 'tokens', 'preference' or 'image_text' first"),
         (["chat", "train_on"], "expected name=value"),
         (["chat", "tone=kind"], "gm.Chat"),
         (["chat", "train_on=none"], "train_on="),

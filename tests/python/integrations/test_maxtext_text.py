@@ -142,11 +142,21 @@ def test_conversations_are_trained_on_answers(config, tmp_path):
     assert "1 + 1" not in gm.Encoder.from_pretrained(model).decode(trained)
 
 
+def test_ids_are_read_as_they_are(config, tmp_path):
+    shard = tmp_path / "ids.jsonl"
+    shard.write_text("".join(json.dumps({"ids": [5 + number, 6, 7]}) + "\n" for number in range(4)))
+    own = config(tokenize_train_data=False, grain_packing_type="best_fit")
+    dataset = maxtext.make_dataset(own, {str(shard): 1.0}, ["ids"], batch_size=1, epochs=1)
+    batch = next(iter(dataset))
+    assert batch["inputs"][0, :12].tolist() == [5, 6, 7, 6, 6, 7, 7, 6, 7, 8, 6, 7]
+    assert batch["targets"][0, :6].tolist() == [6, 7, 0, 6, 7, 0]
+
+
 @pytest.mark.parametrize(
     "more",
     [
         {"use_dpo": True},
-        {"tokenize_train_data": False},
+        {"tokenize_train_data": False, "use_sft": True, "train_data_columns": ["messages"]},
         {"formatting_func_path": "a.b"},
         {"is_offline_distillation": True},
         {"train_data_columns": ["a", "b"]},

@@ -52,6 +52,7 @@ fn options(max_document_bytes: u64) -> Arc<ReadOptions> {
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes,
+        ids: None,
     })
 }
 

@@ -10,6 +10,7 @@ use _core::format::keep::{Expression, Instruction};
 use _core::format::{Projection, ReadOptions, Step};
 use _core::lane::assignment::Plan;
 use _core::prepare::Prepare;
+use _core::prepare::values::SourceFields;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows};
 use _core::store::{Access, Shard};
@@ -338,10 +339,12 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
             projection: Projection::text("text").with_paths(vec![vec![Step::Key("left_out".into())]]),
             keep: case.filter.then(|| Expression(vec![Instruction::Path(0), Instruction::Not])),
             max_document_bytes: 1 << 20,
+            ids: None,
         }),
         sidecars: Sidecars::default(),
         drop: Arc::default(),
         prepare: Prepare::Text,
+        fields: SourceFields::default(),
         on_error: case
             .quarantine
             .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),
@@ -350,12 +353,14 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
         bos: case.bos.then_some(BOS),
         eos: case.eos.then_some(EOS),
         untrained_rows: UntrainedRows::Deliver,
+        balance: None,
         rows: RowSpec {
             sequence_length: case.length,
             packing: case.packing,
             truncation: case.truncation,
             max_segments: case.max_segments,
             layout: case.layout,
+            segment_multiple: 1,
             boundary_targets: case.boundary_targets,
             rows_per_lane: case.rows_per_lane,
         },

@@ -12,6 +12,7 @@ use _core::lane::assignment::Plan;
 use _core::lane::cursor::Cursor;
 use _core::pipeline::{Delivery, Pipeline};
 use _core::prepare::Prepare;
+use _core::prepare::values::SourceFields;
 use _core::spec::sidecars::Sidecars;
 use _core::spec::{
     HostSpec, Layout, OnError, Packing, RowSpec, Shuffle, SourceSpec, Truncation, UntrainedRows,
@@ -45,6 +46,7 @@ fn pipeline(
         projection: Projection::text("text"),
         keep: None,
         max_document_bytes: 1 << 20,
+        ids: None,
     };
     let mut spec = SourceSpec {
         name: String::new(),
@@ -57,18 +59,21 @@ fn pipeline(
         sidecars: Sidecars::default(),
         drop: Arc::default(),
         prepare: Prepare::Text,
+        fields: SourceFields::default(),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
         epochs: Some(1),
         bos: None,
         eos: None,
         untrained_rows: UntrainedRows::Deliver,
+        balance: None,
         rows: RowSpec {
             sequence_length: 2,
             packing: Packing::Concat,
             truncation: Truncation::Split,
             max_segments: None,
             layout: Layout::MaxText,
+            segment_multiple: 1,
             boundary_targets: false,
             rows_per_lane: 1,
         },

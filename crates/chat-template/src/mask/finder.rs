@@ -25,6 +25,8 @@ pub(crate) struct Finder<'a, 'r> {
     pub(super) stops: Option<AhoCorasick>,
     /// Whether the final stop token follows the text.
     pub(super) adds_stop: bool,
+    /// How much ranges of bytes are trained on, where messages say so.
+    pub(super) weights: Vec<(Range<usize>, f32)>,
     /// The messages whose ranges were derived, in order.
     pub(super) derived: Vec<usize>,
     /// Messages of these that end in no stop token.
@@ -119,6 +121,7 @@ impl<'a, 'r> Finder<'a, 'r> {
             training,
             stops,
             adds_stop: false,
+            weights: Vec::new(),
             derived: Vec::new(),
             unstopped: Vec::new(),
             divisions: Vec::new(),
@@ -152,7 +155,10 @@ impl<'a, 'r> Finder<'a, 'r> {
             _ => self.message_ranges()?,
         };
         let ranges = match self.training.on {
-            TrainOn::All | TrainOn::Template => self.without_untrained(ranges)?,
+            TrainOn::All | TrainOn::Template => {
+                self.weigh_regions()?;
+                self.without_untrained(ranges)?
+            }
             _ => ranges,
         };
         let ranges = merged(ranges);
@@ -177,10 +183,31 @@ impl<'a, 'r> Finder<'a, 'r> {
         let mut ranges = Vec::new();
         for message in 0..self.messages.len() {
             if self.messages[message].trained && is_wanted(&self.training.on, &self.messages, message) {
+                let before = ranges.len();
                 self.add_message(message, &mut ranges)?;
+                self.weigh(message, &ranges[before..]);
             }
         }
         Ok(ranges)
+    }
+
+    /// Notes the weight of a message that some ranges are of.
+    fn weigh(&mut self, message: usize, ranges: &[Range<usize>]) {
+        if let Some(weight) = self.messages[message].weight {
+            self.weights.extend(ranges.iter().map(|range| (range.clone(), weight)));
+        }
+    }
+
+    /// Notes the weights of messages wherever the text is trained on that is of them.
+    fn weigh_regions(&mut self) -> Result<()> {
+        for message in 0..self.messages.len() {
+            if self.messages[message].weight.is_some()
+                && let Some(region) = self.region(message)?
+            {
+                self.weigh(message, &[region.bytes]);
+            }
+        }
+        Ok(())
     }
 
     /// Takes messages that are not to be trained on out of ranges.

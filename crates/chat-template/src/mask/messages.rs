@@ -9,6 +9,8 @@ use crate::value::Val;
 pub(crate) struct Message<'a> {
     pub(super) role: &'a str,
     pub(super) trained: bool,
+    /// How much it is trained on, if it says so.
+    pub(super) weight: Option<f32>,
     /// It has content that is more than white space, calls, a refusal or a sound.
     pub(super) speaks: bool,
     /// It has tool calls.
@@ -18,22 +20,34 @@ pub(crate) struct Message<'a> {
 impl<'a> Message<'a> {
     pub(super) fn of((index, value): (usize, &Val<'a>), train_key: Option<&str>) -> Result<Self> {
         let Val::Dict(dict) = value else {
-            return Ok(Self { role: "", trained: true, speaks: false, calls: false });
+            return Ok(Self { role: "", trained: true, weight: None, speaks: false, calls: false });
         };
         let field =
             |name: &str| dict.entries.iter().find(|(key, _)| key.is_text(name)).map(|(_, value)| *value);
-        let mut trained = true;
+        let (mut trained, mut weight) = (true, None);
         let own: &[&str] = if let Some(key) = &train_key { std::slice::from_ref(key) } else { &KEYS };
         for name in own {
             let meaning = FLAGS.iter().find(|(flag, _)| flag == name).is_none_or(|(_, meaning)| *meaning);
             let says = field(name).filter(|value| !matches!(value, Val::None(_)));
+            // 1 and 0 are flags.
+            let weight_of = |value| if is_on(value).is_none() { weight_of(value) } else { None };
+            if let (Some(_), true, Some(own)) = (train_key, meaning, says.and_then(weight_of)) {
+                weight = Some(own);
+                trained = own > 0.0;
+                continue;
+            }
             let says = says.map_or(Some(true), |value| is_on(value).map(|is_on| is_on == meaning));
             trained &= says.ok_or_else(|| {
                 Error::new(
                     ErrorKind::Input,
                     format!(
-                        "messages[{index}]: expected true, false, 1, 0 or null under its key {name:?}: a token is trained on \
-                         or not; correct the key, or leave it out"
+                        "messages[{index}]: expected true, false, 1, 0 or null under its key {name:?}{}; correct the key, or \
+                         leave it out",
+                        if train_key.is_some() && meaning {
+                            ", or a weight from 0 on"
+                        } else {
+                            ": a token is trained on or not, and weights are read under the key that train_key names"
+                        }
                     ),
                 )
             })?;
@@ -43,6 +57,7 @@ impl<'a> Message<'a> {
         Ok(Self {
             role: field("role").and_then(|role| role.as_str()).map_or("", |role| role.text),
             trained,
+            weight,
             speaks: calls || says(&["content", "refusal", "audio"]),
             calls,
         })
@@ -56,6 +71,16 @@ pub(super) fn is_on(flag: Val<'_>) -> Option<bool> {
         Val::Bool(false, _) | Val::Int(0, _) | Val::Float(0.0, _) => Some(false),
         _ => None,
     }
+}
+
+/// The weight that a number is; none of a boolean.
+fn weight_of(value: Val<'_>) -> Option<f32> {
+    let number = match value {
+        Val::Int(number, _) => number as f32,
+        Val::Float(number, _) => number as f32,
+        _ => return None,
+    };
+    (number.is_finite() && number >= 0.0).then_some(number)
 }
 
 /// The keys by which messages say whether they are trained on.

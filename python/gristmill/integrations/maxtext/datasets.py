@@ -33,7 +33,8 @@ def make_dataset(
     Args:
       config: MaxText's.
       patterns: globs and weights of the sources by their names; or weights by glob.
-      columns: `["messages"]` with `use_sft`, or the columns that a conversation is made of; else that of the text.
+      columns: `["messages"]` with `use_sft`, or the columns that a conversation is made of; else that of the text, or
+        with `tokenize_train_data: false` of the ids.
       batch_size: rows of the global batch.
       epochs: passes over the shards.
       seed: that of shuffling. None: in order.
@@ -60,7 +61,7 @@ def make_dataset(
             shards = listed[0][1]
             stream |= own
         encoder = encoder_of(config)
-        if not config.use_sft:  # templates write their own
+        if not config.use_sft and "sample" not in own:  # templates write their own, and ready ids have them
             stream |= {
                 "bos": bool(config.add_bos) and encoder.bos_id is not None,
                 "eos": None if config.add_eos and encoder.eos_id is not None else False,

@@ -14,7 +14,7 @@ from collections.abc import Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill import Chat, Instruction
+from gristmill import Chat, Instruction, Tokens
 
 # Arguments of `gm.Chat`.
 CHAT_KEYS = (
@@ -79,11 +79,8 @@ def check(config: Any) -> None:
         if getattr(config, name, False):
             raise ValueError(f"{name}={getattr(config, name)!r}: not with gristmill: {instead}")
     for name in ("tokenize_train_data", "tokenize_eval_data"):
-        if not getattr(config, name, True):
-            raise ValueError(
-                f"{name}=false: gristmill reads text and conversations, and no ids yet; give it the text, or keep "
-                "MaxText's own pipeline"
-            )
+        if not getattr(config, name, True) and config.use_sft:
+            raise ValueError(f"{name}=false: conversations are rendered and encoded here; leave it out with use_sft")
 
 
 def sample_of(config: Any, columns: list[str], name: str, settings: Mapping[str, Any]) -> dict[str, Any]:
@@ -101,7 +98,8 @@ def sample_of(config: Any, columns: list[str], name: str, settings: Mapping[str,
     if not config.use_sft:
         if len(columns) != 1:
             raise ValueError(f"{name}={columns}: expected one column, that of the text; several need use_sft")
-        return {"text_field": columns[0]}
+        is_text = getattr(config, "tokenize_train_data" if name == "train_data_columns" else "tokenize_eval_data", True)
+        return {"text_field": columns[0]} if is_text else {"sample": Tokens(columns[0])}
     options = {key: settings[key] for key in CHAT_KEYS if key in settings}
     options["template"] = _template(config)
     options.setdefault("string_arguments", "keep")
