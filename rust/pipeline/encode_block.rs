@@ -646,9 +646,8 @@ fn encode_pair(
         }
         let reason = format!(
             "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
-             truncation=\"error\" demands, found {}; raise sequence_length=, or leave such pairs out with \
-             truncation=\"drop\"",
-            elements
+             truncation=\"error\" demands, found {elements}; raise sequence_length=, or leave such pairs out with \
+             truncation=\"drop\""
         );
         return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
     }
