@@ -103,7 +103,7 @@ def test_killed_on_one_process_has_the_same_losses(tmp_path, dataset, expected, 
     assert resumed[0]["losses"] == whole["losses"]
 
 
-@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (2, 2)])
+@pytest.mark.parametrize(("before", "after"), [(2, 1), (1, 2), (4, 2)])
 def test_killed_and_resumed_on_other_numbers_of_processes(tmp_path, dataset, expected, whole, before, after):
     def arguments(processes, accumulate):
         return {
