@@ -14,6 +14,11 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 import gristmill as gm
 from gristmill.integrations.transformers import attach
 
+_DEEPSPEED = {
+    "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",
+    "gradient_accumulation_steps": "auto", "zero_allow_untested_optimizer": True, "zero_force_ds_cpu_optimizer": False,
+}  # fmt: skip
+
 
 def model() -> LlamaForCausalLM:
     """A small model with dropout, so that the state of the random generator matters, too."""
@@ -54,6 +59,7 @@ def train(
     packed: str | None = None,
     epochs: float | None = None,
     save: int = 3,
+    deepspeed: bool = False,
 ) -> dict[str, Any]:
     """Trains on the stream. Returns the labels of each step, `[rows of this process, length]` each, and the losses."""
     common: dict[str, Any] = {
@@ -62,6 +68,8 @@ def train(
         "logging_steps": 1, "report_to": [], "use_cpu": True, "disable_tqdm": True, "learning_rate": 1e-3,
         "num_train_epochs": epochs or 1, "logging_nan_inf_filter": True,
     }  # fmt: skip
+    if deepspeed:
+        common |= {"deepspeed": _DEEPSPEED, "optim": "adamw_torch"}
     stream: Any = gm.PackedRows(packed) if packed else gm.PackedDataset(**dataset)
     validation = None if evaluate is None else gm.PackedDataset(**evaluate)
     if trl:
@@ -123,6 +131,9 @@ def several(calls: dict[str, dict[str, Any]]) -> dict[str, Any]:
 def main(program: str, folder: Path, rank: int, ranks: int, port: int) -> None:
     own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
     os.environ |= {name: str(value) for name, value in own.items()} | {"MASTER_ADDR": "127.0.0.1"}
+    # DeepSpeed compiles its collectives of CPUs by the ninja beside this Python.
+    os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_WORLD_SIZE": str(ranks)}
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
     torch.set_num_threads(1)
     arguments = pickle.loads((folder / "arguments.pickle").read_bytes())
     result = globals()[program](**arguments)

@@ -176,6 +176,20 @@ def test_trainers_epochs_of_packed_rows_begin_again(tmp_path, dataset):
     assert_same(labels(run(tmp_path, 1, run={**arguments, "resume": True})["run"]), rows)
 
 
+def test_deepspeed_resumes_with_the_same_losses(tmp_path, dataset, expected):
+    for package in ("deepspeed", "ninja"):
+        pytest.importorskip(package, reason=f"{package} is not installed: pip install deepspeed ninja")
+    arguments = {
+        "dataset": dataset, "folder": f"{tmp_path}/run", "rows": 2, "accumulate": 2, "steps": 6, "deepspeed": True,
+    }  # fmt: skip
+    found = run(tmp_path, 2, run=arguments)["run"]
+    assert_same(labels(found, 2), expected[:6])
+    shutil.rmtree(tmp_path / "run" / "checkpoint-6")
+    resumed = run(tmp_path, 2, run={**arguments, "resume": True})["run"]
+    assert_same(labels(resumed, 2), expected[3:6])
+    assert resumed[0]["losses"] == found[0]["losses"]
+
+
 @pytest.mark.parametrize("flat", [False, True])
 def test_trl_trains_on_the_stream_and_resumes(tmp_path, dataset, expected, flat):
     pytest.importorskip("trl", reason="trl is not installed: make test-torch")
