@@ -51,6 +51,17 @@ pub struct Conversations {
     pub drops_untrained: bool,
 }
 
+/// The samples that are made of the messages of a record.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Wanted {
+    /// All of them.
+    Samples,
+    /// The sample that has all messages.
+    Whole,
+    /// The same, of which nothing is trained on.
+    Text,
+}
+
 /// Where something beside the messages comes from.
 #[derive(Debug, Clone)]
 pub enum Own {
@@ -133,7 +144,7 @@ impl Conversations {
         let rest = fit.first_start(&turns::starts(roles, system), guarded, |start| {
             let rest = Value::List(all[..system].iter().chain(&all[start..end]).cloned().collect());
             let mut shorter = Sample::default();
-            for rendered in self.train_as(&Given::Value(rest), values, true)? {
+            for rendered in self.train_as(&Given::Value(rest), values, Wanted::Whole)? {
                 self.put(rendered, &mut shorter);
             }
             Ok(shorter)
@@ -173,15 +184,27 @@ impl Conversations {
 
     /// The samples of these messages of a record.
     pub(crate) fn train(&self, messages: &Given<'_>, values: &Values<'_>) -> Result<Vec<Trained>, String> {
-        self.train_as(messages, values, false)
+        self.train_as(messages, values, Wanted::Samples)
     }
 
-    /// The same, or only the sample that has all messages.
+    /// Puts a conversation of these messages in an empty sample, of which nothing is trained on.
+    pub(crate) fn render_untrained(
+        &self,
+        messages: &Given<'_>,
+        values: &Values<'_>,
+        sample: &mut Sample,
+    ) -> Result<(), String> {
+        for rendered in self.train_as(messages, values, Wanted::Text)? {
+            self.put(rendered, sample);
+        }
+        Ok(())
+    }
+
     fn train_as(
         &self,
         messages: &Given<'_>,
         values: &Values<'_>,
-        is_whole: bool,
+        wanted: Wanted,
     ) -> Result<Vec<Trained>, String> {
         let tools = self.tools.of(values, "a list of tools", '[')?;
         let kwargs = self.kwargs.of(values, "an object of variables of the template", '{')?;
@@ -195,7 +218,7 @@ impl Conversations {
             none_fields: self.none_fields,
             ..Chat::new(messages.data())
         };
-        let mut training = self.training.as_ref().map(Cow::Borrowed);
+        let mut training = self.training.as_ref().filter(|_| wanted != Wanted::Text).map(Cow::Borrowed);
         if let (Some(training), Some(completion), Given::Value(Value::List(all))) =
             (&mut training, &self.completion, messages)
         {
@@ -204,7 +227,7 @@ impl Conversations {
             training.to_mut().on = TrainOn::From(all.len().saturating_sub(trained));
         }
         let rendered = match &training {
-            Some(training) if is_whole => {
+            Some(training) if wanted == Wanted::Whole => {
                 self.template.render_whole(&chat, training, self.unit).map(|sample| vec![sample])
             }
             Some(training) => self.template.render_samples(&chat, training, self.unit),

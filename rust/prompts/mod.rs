@@ -65,7 +65,8 @@ pub struct PromptSpec {
     pub longest: Option<usize>,
     /// How many tokens at the start and at the end are kept of longer ones. None: they are not cut.
     pub cut: Option<(usize, usize)>,
-    /// Whether a record is bad, or left out, if a prompt with a mask has no trained token.
+    /// Whether a record is bad, or left out, if a prompt with a mask has no trained token, or its mask cannot be derived; else
+    /// nothing of it is trained on.
     pub needs_trained: bool,
     /// The indices of the records that are read, in order. None: all.
     pub selected: Option<Vec<u64>>,

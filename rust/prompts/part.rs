@@ -219,7 +219,15 @@ impl<'a> Preparer<'a> {
         for prompt in prompts {
             self.sample.clear();
             match prompt {
-                Prompt::Chat(chat) => chat.render_one(&chat.messages(values)?, values, &mut self.sample)?,
+                Prompt::Chat(chat) => {
+                    let messages = chat.messages(values)?;
+                    let rendered = chat.render_one(&messages, values, &mut self.sample);
+                    if rendered.is_err() && prompt.has_mask() && !self.spec.needs_trained {
+                        chat.render_untrained(&messages, values, &mut self.sample)?;
+                    } else {
+                        rendered?;
+                    }
+                }
                 Prompt::Text(field) => self.sample.text.push_str(&field.text(values)?),
                 Prompt::Completion(completions) => completions.join(values, &mut self.sample)?,
             }

@@ -45,7 +45,8 @@ class Reading:
       longest: records of which a prompt has more tokens are left out.
       cut: how many tokens at the start and at the end are kept of longer ones; None: they are not cut.
       masks: for each prompt whether it has a loss mask.
-      needs_trained: whether a record is bad, or left out, if a prompt with a mask has no trained token.
+      needs_trained: whether a record is bad, or left out, if a prompt with a mask has no trained token, or its mask
+        cannot be derived; else nothing of it is trained on.
       selected: the indices of the records that are read, in order.
       keeps_records: whether the records themselves are kept.
       keeps_texts: whether the rendered texts are kept.

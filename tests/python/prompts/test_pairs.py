@@ -174,6 +174,25 @@ def test_a_conversation_alone_has_a_mask_and_one_without_an_answer_a_warning(fol
     assert (len(dropping), dropping.counts()["filtered"]) == (3, 1)
 
 
+def test_mask_that_cannot_be_derived_is_bad_of_a_pair_and_empty_of_a_conversation(folder, caplog):
+    template = "{% for m in messages %}{{ m.role + ': ' + m.content }}{% endfor %}"
+    options = {"tokenizer": folder, "layout": "hf", "batch_size": 4}
+    pair = {name: gm.Chat(name, template=template) for name in IMPLICIT}
+    with pytest.raises(gm.ShardError, match=r"record 0, byte 0: messages\[1\]"):
+        gm.PromptDataset(JOINED, prompt=pair, **options)
+    (batch,) = gm.PromptDataset(JOINED, prompt=pair["chosen"], **options)
+    assert not batch["loss_mask"].any()
+    assert (batch["labels"] == -100).all()
+    assert "4 of 4 records have no token to train on" in caplog.text
+    text = gm.ChatTemplate.from_string(template).render(JOINED[1]["chosen"])
+    kept = batch["attention_mask"][1] == 1
+    assert gm.Encoder.from_file(folder).decode(batch["input_ids"][1][kept]) == text
+    with pytest.raises(gm.ShardError, match=r"record 0, byte 0: messages\[1\]"):
+        gm.PromptDataset(JOINED, prompt=gm.Chat("chosen", template=template, on_untrained="drop"), **options)
+    (batch,) = gm.PromptDataset(JOINED, prompt=gm.Chat("chosen", template=template, train_on="all"), **options)
+    np.testing.assert_array_equal(batch["loss_mask"], batch["attention_mask"])
+
+
 @pytest.mark.parametrize("overlong", ["left", "right", "middle"])
 @pytest.mark.parametrize("ends", [{}, {"bos": "<|im_start|>", "eos": True}])
 def test_masks_are_cut_with_their_ids(folder, overlong, ends):

@@ -105,7 +105,7 @@ def test_state_of_a_mixture_restores_under_either_policy(shard, folder):
         assert_same_batches([next(resumed)], [second])
 
 
-def test_prompts_have_a_policy_where_they_are_trained_on(shard, folder):
+def test_prompts_have_a_policy_where_they_must_be_trained_on(shard, folder):
     def prompts(**chat):
         return gm.PromptDataset(shard, tokenizer=folder, prompt=gm.Chat(**chat), batch_size=1, prompt_length=256)
 
@@ -113,8 +113,8 @@ def test_prompts_have_a_policy_where_they_are_trained_on(shard, folder):
     assert len(plain) == 4
     assert plain.fingerprint == prompts(add_generation_prompt=True, on_lost_reasoning="ignore").fingerprint
     with pytest.raises(gm.ShardError, match=r'record 1, .*expected its "reasoning_content" in the text'):
-        prompts()
-    assert len(prompts(on_lost_reasoning="ignore")) == 4
+        prompts(on_untrained="drop")
+    assert len(prompts()) == len(prompts(on_lost_reasoning="ignore", on_untrained="drop")) == 4
     assert prompts(on_lost_reasoning="ignore", final_stop="<|im_end|>").counts()["kept"] == 4
 
 
