@@ -3,7 +3,7 @@
     python examples/torch_loop.py 'demo-data/*/en_head.json.gz' demo-data/tokenizer --folder run
     torchrun --nproc-per-node=4 examples/torch_loop.py SHARDS TOKENIZER --folder run --fsdp
 
-`Loader` takes the place of a `DataLoader`: it has threads where a `DataLoader` has worker processes, and delivers whole
+`Loader` replaces a `DataLoader`: it has threads where a `DataLoader` has worker processes, and delivers whole
 batches. Started again, the run continues from its newest checkpoint, on as many processes as there are then, and no row
 is skipped or repeated. `torch.distributed.checkpoint` saves and restores the loader as the model.
 

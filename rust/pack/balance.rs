@@ -5,7 +5,7 @@
 //! shares            9 5 4   8 5 3   7 6 1       one row of each stratum: the first ones fall, the next ones rise
 //! ```
 //!
-//! A stratum has one place in all shares. So any rows that follow one another, as many as a share has, are one of each
+//! A stratum has the same index in all shares. So any rows that follow one another, as many as a share has, are one of each
 //! stratum, wherever in a step the window begins.
 
 /// The cost of a row: the sum over its segments of `linear` · n + `quadratic` · n², of n tokens.

@@ -32,8 +32,8 @@ def context_parallel(batch: Mapping[str, Any], size: int, order: str = "zigzag")
     tokens. Call it in the jitted step or before it, on arrays of JAX, NumPy or PyTorch, with rows or single ones.
 
     Args:
-      batch: arrays of the layouts `maxtext`, `grain` or `hf`; of `varlen` what `expand` makes of them. Those without an
-        axis of tokens stay as they are.
+      batch: arrays of the layouts `maxtext`, `grain` or `hf`; of `varlen` what `expand` makes of them. Arrays
+        without an axis of tokens stay as they are.
       size: the number of ranks that divide a row.
       order: `"zigzag"`, `"striped"` or `"contiguous"`.
 

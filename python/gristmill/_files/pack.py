@@ -119,8 +119,6 @@ def _check_holds_documents(spec: Spec, file_format: str) -> None:
         ("packing", rows.packing != "concat"),
         ("layout", rows.layout != "maxtext"),
         ("truncation", rows.truncation == "middle"),
-        ("boundary_targets", rows.boundary_targets),
-        ("max_segments", rows.max_segments is not None),
         ("pad_segments_to", rows.pad_segments_to is not None),
     ]:
         if is_wrong:

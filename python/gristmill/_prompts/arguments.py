@@ -42,7 +42,7 @@ _ROWS = {
     "shards": _as_for_rows(
         "shards", help="A glob, a path, a list of either, a `Manifest`, a `Mixture`, or an iterable of dicts."
     ),
-    "tokenizer": OF_ROWS["tokenizer"],
+    "tokenizer": _as_for_rows("tokenizer", default=REQUIRED, none=""),
     "prompt": _own(Other(), REQUIRED, "What a prompt is made of: `gm.Chat`, `gm.Completion` or `gm.Text`, or a dict."),
     **{name: OF_ROWS[name] for name in ("keep", "sidecars", "drop", "storage_options", "max_document_bytes")},
     "prompt_length": _own(

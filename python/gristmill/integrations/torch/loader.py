@@ -26,7 +26,7 @@ class Loader:
     gets rows of padding, without labels, until the last lane of the last rank has ended. Without a process group, ranks
     of finite epochs read all lanes to know the end, and deliver their own rows.
 
-    `iter` goes on where the last one stopped. After the end, it begins again.
+    `iter` continues where the last one stopped. After the end, it begins again.
 
     Args:
       dataset: a `gm.PackedDataset` with a `batch_size`, also of a mixture or of images; a `gm.PromptDataset`; a

@@ -34,7 +34,7 @@ _KEPT_STATES = 8
 def attach(trainer: Any, dataset: Any, *, eval_dataset: Any = None, padding_free: bool | None = None) -> None:
     """Has a trainer of `transformers`, or a class of it such as TRL's `SFTTrainer`, train on a stream.
 
-    The stream takes the place of `train_dataset`, whatever that is. `trainer.train()` begins at its start, and
+    The stream replaces `train_dataset`, whatever that is. `trainer.train()` begins at its start, and
     `trainer.train(resume_from_checkpoint=...)` continues exactly, on any number of processes: no batch is skipped,
     repeated, or read to be passed over. `args.max_steps` says where training ends; with finite epochs it ends with the
     stream, if that is shorter. A checkpoint has the state of all lanes once, in `gristmill.json`.
