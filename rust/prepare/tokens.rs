@@ -39,17 +39,24 @@ impl ReadyTokens {
     pub(super) fn read(&self, values: &Values<'_>, sample: &mut Sample) -> Result<(), String> {
         let view = find(&self.ids, values, "field")?;
         let Sample { ids, trained_ids, .. } = sample;
-        each_item(&self.ids, view, "ids, integers from 0 to 2147483647", |begin| match begin {
-            Begin::Int(id @ 0..=LARGEST_ID) => {
-                ids.push(*id as u32);
-                true
-            }
-            _ => false,
-        })?;
+        if !view.append_ids(ids) {
+            each_item(&self.ids, view, "ids, integers from 0 to 2147483647", |begin| match begin {
+                Begin::Int(id @ 0..=LARGEST_ID) => {
+                    ids.push(*id as u32);
+                    true
+                }
+                _ => false,
+            })?;
+        }
         let key = match &self.mask {
             None => return Ok(()),
             Some(Mask::Loss(key)) => {
                 let view = find(key, values, "loss_mask")?;
+                let mut marks = Vec::new();
+                if view.append_ids(&mut marks) && marks.iter().all(|mark| *mark <= 1) {
+                    trained_ids.extend(marks.iter().map(|mark| *mark == 1));
+                    return check_length(key, ids.len(), trained_ids.len());
+                }
                 each_item(key, view, "0 and 1, or booleans", |begin| {
                     let is_trained = match begin {
                         Begin::Bool(value) => *value,
@@ -74,15 +81,19 @@ impl ReadyTokens {
                 key
             }
         };
-        if trained_ids.len() == ids.len() {
-            return Ok(());
-        }
-        let (expected, found) = (ids.len(), trained_ids.len());
-        Err(format!(
-            "expected a list of {expected} under the key {:?}, as there are {expected} ids, found one of {found}",
-            key.key()
-        ))
+        check_length(key, ids.len(), trained_ids.len())
     }
+}
+
+/// Checks that a list has an item for each id.
+fn check_length(key: &Field, expected: usize, found: usize) -> Result<(), String> {
+    if found == expected {
+        return Ok(());
+    }
+    Err(format!(
+        "expected a list of {expected} under the key {:?}, as there are {expected} ids, found one of {found}",
+        key.key()
+    ))
 }
 
 /// The value under a key that an argument of the sample names.

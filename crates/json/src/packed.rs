@@ -15,7 +15,7 @@ mod typed;
 
 pub use pack::{Packer, TextFault};
 pub use read::PackedReader;
-pub(crate) use read::{Items, Packed};
+pub(crate) use read::{Items, Packed, append_ids};
 pub use typed::{Typed, base64};
 
 /// Null, where a key is not what is missing.

@@ -336,7 +336,12 @@ impl<'a> Scanner<'a> {
                         continue;
                     }
                 }
-                Some(b'-' | b'0'..=b'9') => self.number()?,
+                Some(b'-' | b'0'..=b'9') => {
+                    if nesting.innermost() == Some(Container::Array) {
+                        self.pass_integers();
+                    }
+                    self.number()?;
+                }
                 Some(b't') => self.word("true")?,
                 Some(b'f') => self.word("false")?,
                 Some(b'n') => self.word("null")?,
@@ -396,6 +401,30 @@ impl<'a> Scanner<'a> {
             self.digits()?;
         }
         Ok(())
+    }
+
+    /// Passes over integers that follow one another in an array, up to the last of them: lists of ids have very many.
+    fn pass_integers(&mut self) {
+        let bytes = self.line.as_bytes();
+        let mut at = self.at;
+        loop {
+            let mut end = at + 1;
+            match bytes.get(at) {
+                Some(b'0') => {}
+                Some(b'1'..=b'9') => {
+                    while bytes.get(end).is_some_and(u8::is_ascii_digit) {
+                        end += 1;
+                    }
+                }
+                _ => return,
+            }
+            // What is here is one, if another follows it.
+            self.at = at;
+            if bytes.get(end) != Some(&b',') {
+                return;
+            }
+            at = end + 1 + usize::from(bytes.get(end + 1) == Some(&b' '));
+        }
     }
 
     pub(crate) fn digits(&mut self) -> Result<(), Fault> {

@@ -168,6 +168,20 @@ impl<'a> View<'a> {
         }
     }
 
+    /// Appends the items of an array of nothing but integers from 0 to 2^31 - 1. Returns false, and leaves `out` as it is, if
+    /// it is another value, or may be one: this is the fast way for lists of ids.
+    pub fn append_ids(self, out: &mut Vec<u32>) -> bool {
+        let before = out.len();
+        let are_ids = match self.0 {
+            Held::Written(Written { text, at }) => append_written(&text.as_bytes()[at..], out),
+            Held::Packed(bytes) => packed::append_ids(bytes, out),
+        };
+        if are_ids.is_none() {
+            out.truncate(before);
+        }
+        are_ids.is_some()
+    }
+
     /// Whether it is an array.
     pub fn is_array(self) -> bool {
         match self.0 {
@@ -289,6 +303,48 @@ impl<'a> Written<'a> {
             more = scanner.next_member().ok()?;
         }
         found
+    }
+}
+
+/// The largest id.
+pub(crate) const LARGEST_ID: u64 = i32::MAX as u64;
+
+/// See [`View::append_ids`]; the bytes begin with a valid value.
+fn append_written(bytes: &[u8], out: &mut Vec<u32>) -> Option<()> {
+    let mut at = 1;
+    let space = |at: &mut usize| {
+        while matches!(bytes.get(*at), Some(b' ' | b'\t')) {
+            *at += 1;
+        }
+    };
+    if bytes.first() != Some(&b'[') {
+        return None;
+    }
+    space(&mut at);
+    if bytes.get(at) == Some(&b']') {
+        return Some(());
+    }
+    loop {
+        let (mut id, start) = (0, at);
+        while let Some(digit @ b'0'..=b'9') = bytes.get(at) {
+            id = id * 10 + u64::from(digit - b'0');
+            at += 1;
+            // Ten digits and more are looked at elsewhere.
+            if at - start > 10 {
+                return None;
+            }
+        }
+        if at == start || id > LARGEST_ID {
+            return None;
+        }
+        out.push(id as u32);
+        space(&mut at);
+        match bytes.get(at) {
+            Some(b',') => at += 1,
+            Some(b']') => return Some(()),
+            _ => return None,
+        }
+        space(&mut at);
     }
 }
 

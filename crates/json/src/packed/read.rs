@@ -7,6 +7,7 @@ use super::{
     NOT_A_NUMBER, NULL, OBJECT, TEXT, TIME, TIMESTAMP, TRUE, Typed, UNKNOWN, UUID, ZONED,
 };
 use crate::read::{Begin, Read, ReadError};
+use crate::view::LARGEST_ID;
 use crate::write::write_string;
 
 /// A packed value.
@@ -43,6 +44,22 @@ impl<'a> Packed<'a> {
     pub(crate) fn of(bytes: &'a [u8]) -> Self {
         Bytes(bytes).value().unwrap_or(Self::Null)
     }
+}
+
+/// See [`View::append_ids`](crate::View::append_ids).
+pub(crate) fn append_ids(bytes: &[u8], out: &mut Vec<u32>) -> Option<()> {
+    let Packed::List(Items(Bytes(mut left))) = Packed::of(bytes) else { return None };
+    while let Some((&tag, rest)) = left.split_first() {
+        let mut number = Bytes(rest);
+        let id = number.number().filter(|_| tag == INT)?;
+        // The sign is the lowest bit.
+        if id & 1 == 1 || id >> 1 > LARGEST_ID {
+            return None;
+        }
+        out.push((id >> 1) as u32);
+        left = number.0;
+    }
+    Some(())
 }
 
 impl<'a> Iterator for Items<'a> {

@@ -303,3 +303,48 @@ proptest! {
         }
     }
 }
+
+#[test]
+fn ids_are_appended_as_a_whole_or_not_at_all() {
+    let cases = [
+        ("[]", Some(vec![])),
+        ("[ ]", Some(vec![])),
+        ("[0]", Some(vec![0])),
+        ("[1,2 , 3,\t2147483647]", Some(vec![1, 2, 3, i32::MAX as u32])),
+        ("[1,2147483648]", None),
+        ("[1,99999999999999999999]", None),
+        ("[1,-1]", None),
+        ("[1,1.0]", None),
+        ("[1,1e1]", None),
+        ("[1,true]", None),
+        ("[1,[2]]", None),
+        ("[1,null]", None),
+        ("{}", None),
+        ("\"1\"", None),
+        ("1", None),
+    ];
+    for (text, expected) in cases {
+        let written = crate::scan::value(text.as_bytes()).unwrap_or_else(|_| panic!("{text}"));
+        let value: Json = serde_json::from_str(text).unwrap_or(Json::Null);
+        let packer = packed(|out| pack_json(&value, out));
+        for view in [written, View::packed(packer.bytes())] {
+            let mut ids = vec![7];
+            assert_eq!(view.append_ids(&mut ids), expected.is_some(), "{text}");
+            assert_eq!(ids, [vec![7], expected.clone().unwrap_or_default()].concat(), "{text}");
+        }
+    }
+}
+
+proptest! {
+    #[test]
+    fn lists_of_numbers_are_valid_if_serde_says_so(
+        parts in prop::collection::vec(
+            prop::sample::select(vec!["1", "0", "00", "01", "23", "-4", "5.5", "6e7", ",", ", ", ",  ", "]", "[", " "]),
+            0..12,
+        ),
+    ) {
+        let text = format!("[{}]", parts.concat());
+        let is_valid = serde_json::from_str::<Json>(&text).is_ok();
+        prop_assert_eq!(crate::scan::value(text.as_bytes()).is_ok(), is_valid, "{}", text);
+    }
+}
