@@ -1,13 +1,16 @@
 """`Field`: values of a record that travel with its tokens, or with the sample."""
 
+import importlib
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, Literal
 
 from gristmill._util import checks
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, MissingExtraError
 
 DTYPES = ("float32", "float16", "bfloat16", "int32", "int64", "uint8")
+# It is no dtype of NumPy's own.
+_BFLOAT16 = "bfloat16"
 _OWNERS = ("token", "sample")
 _MOST_AXES = 2
 # Elements of a value: a token's are held while a window of documents waits.
@@ -133,12 +136,30 @@ def described(fields: Mapping[str, Field] | None) -> dict[str, str] | None:
     return {field.name: field.described for field in carried(fields)} or None
 
 
+def _load_bfloat16() -> None:
+    """Loads the package by which NumPy knows the dtype.
+
+    Raises:
+      MissingExtraError: it is not installed.
+    """
+    try:
+        importlib.import_module("ml_dtypes")
+    except ModuleNotFoundError as error:
+        raise MissingExtraError(
+            "dtype='bfloat16': NumPy knows it by ml_dtypes, which is not installed: pip install ml_dtypes",
+            name="ml_dtypes",
+        ) from error
+
+
 def union(sources: Mapping[str, Sequence[CarriedField]]) -> list[CarriedField]:
     """The fields of all sources by their names, in the order of the first source that has each.
 
     Raises:
       ArgumentError: two sources have one of another type or shape under one name.
+      MissingExtraError: a dtype needs a package that is not installed.
     """
+    if any(field.dtype == _BFLOAT16 for fields in sources.values() for field in fields):
+        _load_bfloat16()
     found: dict[str, tuple[str, CarriedField]] = {}
     for source, fields in sources.items():
         for field in fields:

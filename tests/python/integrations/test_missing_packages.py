@@ -34,3 +34,12 @@ def test_adapters_for_pytorch_name_what_to_install(monkeypatch, module, name, me
         monkeypatch.setitem(sys.modules, missing, None)
     with pytest.raises(gm.MissingExtraError, match=message):
         getattr(importlib.import_module(f"gristmill.integrations.{module}"), name)
+
+
+def test_a_field_of_bfloat16_names_what_to_install(monkeypatch, tmp_path):
+    shard = tmp_path / "a.jsonl"
+    shard.write_text('{"ids": [1, 2, 3], "w": [0.5, 0.5, 0.5]}\n')
+    monkeypatch.setitem(sys.modules, "ml_dtypes", None)
+    sample = gm.Tokens("ids", fields={"w": gm.Field("w", "bfloat16")})
+    with pytest.raises(gm.MissingExtraError, match="pip install ml_dtypes"):
+        gm.PackedDataset(str(shard), sample=sample, sequence_length=4, batch_size=1)

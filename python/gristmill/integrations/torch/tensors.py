@@ -22,13 +22,16 @@ def is_long(name: str, arrays: Mapping[str, Any]) -> bool:
 def on_cpu(arrays: Mapping[str, Any]) -> Tensors:
     """The tensors of some arrays: without a copy, unless it holds ids of 32 bits. Objects become lists."""
     return {
-        name: value
-        if not isinstance(value, np.ndarray)
-        else value.tolist()
-        if value.dtype.kind not in "biuf"
-        else torch.from_numpy(value.astype(np.int64, copy=False) if is_long(name, arrays) else value)
-        for name, value in arrays.items()
+        name: _tensor(name, value, arrays) if isinstance(value, np.ndarray) else value for name, value in arrays.items()
     }
+
+
+def _tensor(name: str, array: "np.ndarray[Any, Any]", arrays: Mapping[str, Any]) -> Any:
+    if array.dtype.name == "bfloat16":  # which NumPy has no kind for
+        return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
+    if array.dtype.kind not in "biuf":
+        return array.tolist()
+    return torch.from_numpy(array.astype(np.int64, copy=False) if is_long(name, arrays) else array)
 
 
 def on_device(batch: Tensors, device: torch.device) -> Tensors:
