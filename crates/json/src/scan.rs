@@ -418,7 +418,7 @@ impl<'a> Scanner<'a> {
                 }
                 _ => return,
             }
-            // What is here is one, if another follows it.
+            // The number counts only if another one follows it.
             self.at = at;
             if bytes.get(end) != Some(&b',') {
                 return;
