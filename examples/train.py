@@ -9,6 +9,8 @@ machine, to try it), start it once per host:
     python examples/train.py --folder runs/two --hosts 2 --host 0 --coordinator 127.0.0.1:7777 &
     python examples/train.py --folder runs/two --hosts 2 --host 1 --coordinator 127.0.0.1:7777
 
+With `--context 2` the tokens of a row are divided between two devices, early and late ones to both.
+
 Besides gristmill it needs `optax` and, unless --tokenizer names a tokenizer, `tokenizers`.
 
 The model is as plain as it can be: RMSNorm, rotary positions, tied embeddings. The parts worth reading are those
@@ -28,6 +30,7 @@ from typing import Any
 
 import jax
 import jax.numpy as jnp
+import numpy as np
 import optax
 import orbax.checkpoint as ocp
 from jax.experimental import multihost_utils
@@ -45,7 +48,7 @@ def main() -> None:
     if arguments.hosts > 1:
         jax.config.update("jax_cpu_collectives_implementation", "gloo")  # other platforms have their own
         jax.distributed.initialize(arguments.coordinator, num_processes=arguments.hosts, process_id=arguments.host)
-    mesh = Mesh(jax.devices(), ("data",))
+    mesh = Mesh(np.array(jax.devices()).reshape(-1, arguments.context), ("data", "context"))
     folder = arguments.folder.resolve()
     if jax.process_index() == 0:
         folder.mkdir(parents=True, exist_ok=True)
@@ -69,10 +72,13 @@ def main() -> None:
         out_shardings=NamedSharding(mesh, PartitionSpec()),
     )
     state = init(jax.random.key(0))
-    step_function = jax.jit(functools.partial(train_step, heads=arguments.heads, optimizer=optimizer), donate_argnums=0)
+    step_function = jax.jit(
+        functools.partial(train_step, heads=arguments.heads, optimizer=optimizer, context=arguments.context),
+        donate_argnums=0,
+    )
 
     options = ocp.CheckpointManagerOptions(max_to_keep=2)
-    sharding = NamedSharding(mesh, PartitionSpec("data"))
+    sharding = NamedSharding(mesh, PartitionSpec("data", "context"))
     with (
         ocp.CheckpointManager(folder / "checkpoints", options=options) as manager,
         gm.global_batches(dataset, sharding) as batches,
@@ -144,8 +150,11 @@ def init_state(key: jax.Array, arguments: argparse.Namespace, vocabulary: int, o
     return {"params": params, "optimizer": optimizer.init(params)}
 
 
-def train_step(state: dict[str, Any], batch: Batch, heads: int, optimizer: Any) -> tuple[dict[str, Any], jax.Array]:
+def train_step(
+    state: dict[str, Any], batch: Batch, heads: int, optimizer: Any, context: int = 1
+) -> tuple[dict[str, Any], jax.Array]:
     """One step of the optimizer, and the mean loss before it."""
+    batch = gm.context_parallel(batch, context)
     loss, gradients = jax.value_and_grad(loss_of)(state["params"], batch, heads)
     updates, kept = optimizer.update(gradients, state["optimizer"], state["params"])
     return {"params": optax.apply_updates(state["params"], updates), "optimizer": kept}, loss
@@ -160,14 +169,12 @@ def loss_of(params: Params, batch: Batch, heads: int) -> jax.Array:
 
 def logits_of(params: Params, batch: Batch, heads: int) -> jax.Array:
     """The logits of `inputs`: `[rows, length, vocabulary]`."""
-    segments = batch["inputs_segmentation"]
-    length = segments.shape[1]
-    causal = jnp.tril(jnp.ones((length, length), bool))
-    # A token sees those before it in its own segment; padding (segment 0) sees only padding.
-    visible = causal & (segments[:, :, None] == segments[:, None, :])
+    segments, positions = batch["inputs_segmentation"], batch["inputs_position"]
+    # A token sees those before it in its own segment, in any order of tokens; padding (segment 0) sees only padding.
+    visible = (segments[:, :, None] == segments[:, None, :]) & (positions[:, :, None] >= positions[:, None, :])
     x = params["embedding"][batch["inputs"]]
     for layer in params["layers"]:
-        x = x + attention(layer, norm(x, layer["attention_norm"]), batch["inputs_position"], visible, heads)
+        x = x + attention(layer, norm(x, layer["attention_norm"]), positions, visible, heads)
         x = x + jax.nn.gelu(norm(x, layer["mlp_norm"]) @ layer["up"]) @ layer["down"]
     return norm(x, params["norm"]) @ params["embedding"].T
 
@@ -306,6 +313,7 @@ def parse_arguments() -> argparse.Namespace:
     parser.add_argument("--width", type=int, default=128)
     parser.add_argument("--layers", type=int, default=4)
     parser.add_argument("--heads", type=int, default=4)
+    parser.add_argument("--context", type=int, default=1, help="devices that divide the tokens of a row")
     parser.add_argument("--hosts", type=int, default=1, help="number of processes")
     parser.add_argument("--host", type=int, default=0, help="which of them this is")
     parser.add_argument("--coordinator", help="address:port of the first one")

@@ -104,6 +104,7 @@ def layout_fields(
     images: ImageTextPlan | None = None,
     fields: Sequence[CarriedField] = ...,
     has_pairs: bool = False,
+    pad_segments_to: int | None = None,
 ) -> list[Field]: ...
 def count_records(
     folder: str, storage: Sequence[tuple[str, str]], shards: Sequence[tuple[str, int]], max_document_bytes: int

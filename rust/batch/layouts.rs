@@ -24,6 +24,12 @@ pub fn pair_field(segments: usize) -> Field {
     Field::new("pair", DType::Int32, vec![segments], Content::Pair, 0)
 }
 
+/// The field that says how much each segment takes with its filling, of rows that tell segments by their lengths.
+pub fn room_field(layout: Layout, segment_multiple: usize, segments: usize) -> Option<Field> {
+    let field = || Field::new("seq_lens_padded", DType::Int32, vec![segments], Content::SegmentRoom, 0);
+    (layout == Layout::Varlen && segment_multiple > 1).then(field)
+}
+
 /// The label of a token that is not trained on, as `torch.nn.CrossEntropyLoss` ignores it.
 const IGNORED_LABEL: i32 = -100;
 

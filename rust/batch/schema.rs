@@ -150,6 +150,8 @@ pub enum Content {
     TargetMask,
     /// The number of tokens of each segment, and zeros behind the last.
     SegmentLength,
+    /// The number of elements from the start of each segment to where the next one may begin, and zeros behind the last.
+    SegmentRoom,
     /// The id that follows the row's last token in its document, which continues in a later row.
     NextToken,
     /// The number of the pair that each segment is one of, and zeros behind the last.
@@ -212,6 +214,7 @@ impl Content {
                 | Self::Source
                 | Self::Weight
                 | Self::SegmentLength
+                | Self::SegmentRoom
                 | Self::NextToken
                 | Self::Pair
                 | Self::Value(Value { of: ValueOf::NextToken | ValueOf::Sample, .. })
@@ -240,6 +243,7 @@ impl Content {
             Self::Trained => "trained",
             Self::TargetMask => "target_mask",
             Self::SegmentLength => "segment_length",
+            Self::SegmentRoom => "segment_room",
             Self::NextToken => "next_token",
             Self::Pair => "pair",
             Self::Provenance => "provenance",

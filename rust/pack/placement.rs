@@ -79,7 +79,7 @@ impl Room {
 /// A row while it is being filled, or the full rows of a document: documents and their tokens.
 type Row = Vec<(usize, Range<usize>)>;
 
-/// Access documents into rows, and returns the pieces row by row. Documents without tokens have none.
+/// Places documents in rows, and returns the pieces row by row. Documents without tokens have none.
 pub fn place(costs: &[Cost], room: &Room) -> Vec<Placed> {
     let (mut rows, mut rests) = cut_full_rows(costs, room.tokens);
     let first_open = rows.len();

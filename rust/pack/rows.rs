@@ -41,6 +41,8 @@ pub(super) struct Segment<'a> {
     pub position: usize,
     /// Whether the document begins here rather than in an earlier row.
     pub opens: bool,
+    /// The number that the start of each segment is a multiple of.
+    pub multiple: usize,
     /// The images of the row before those of these tokens.
     pub images_before: usize,
     /// How many numbers an entry of the provenance has.
@@ -53,6 +55,11 @@ impl Segment<'_> {
     /// The elements of a row that the tokens take.
     fn elements<'a, E>(&self, row: &'a mut [E]) -> &'a mut [E] {
         &mut row[self.start..self.start + self.tokens.len()]
+    }
+
+    /// The length of the segment up to here, with the tokens before a cut, if there is one.
+    fn length(&self) -> usize {
+        self.position + self.tokens.len()
     }
 }
 
@@ -72,6 +79,7 @@ fn routine<E: Element>(content: Content) -> Routine<E> {
         Content::Trained => write_trained,
         Content::TargetMask => write_target_mask,
         Content::SegmentLength => write_length,
+        Content::SegmentRoom => write_room,
         Content::NextToken => write_next_token,
         Content::Pair => write_pair,
         Content::Provenance => write_provenance,
@@ -236,11 +244,19 @@ fn write_trained<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
 
 /// Writes the segment's length, and with the row's first segment the zeros behind the last.
 fn write_length<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    write_of_segment(row, segment, segment.length(), padding);
+}
+
+/// Writes how much the segment takes with its filling, and with the row's first segment the zeros behind the last.
+fn write_room<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
+    write_of_segment(row, segment, segment.length().next_multiple_of(segment.multiple), padding);
+}
+
+fn write_of_segment<E: Element>(row: &mut [E], segment: &Segment, value: usize, padding: E) {
     if segment.number == 1 {
         row.fill(padding);
     }
-    // With the tokens before a cut, if there is one.
-    row[segment.number as usize - 1] = E::from_i32((segment.position + segment.tokens.len()) as i32);
+    row[segment.number as usize - 1] = E::from_i32(value as i32);
 }
 
 /// Writes the number of the pair that the segment is one of, and with the row's first segment the zeros behind the last.

@@ -347,6 +347,7 @@ impl StepWriter {
             start: self.filled,
             position: self.filled - self.segment_start,
             opens,
+            multiple: self.spec().rows.segment_multiple,
             images_before: self.images.images,
             provenance_width: provenance_width(self.stream.makes_several()),
             mask_width: self.stream.image_rows().map_or(1, ImageRows::mask_width),

@@ -6,7 +6,7 @@ use std::time::{Duration, Instant};
 use super::undelivered::Undelivered;
 use super::workers::{StageTimes, WorkerPool};
 use crate::batch::buffers::{Pool, PooledBatch};
-use crate::batch::layouts::{pair_field, provenance_field, source_fields};
+use crate::batch::layouts::{pair_field, provenance_field, room_field, source_fields};
 use crate::batch::ring::{Consumer, ring};
 use crate::batch::schema::{BatchSchema, Content};
 use crate::encode::Encoder;
@@ -62,7 +62,7 @@ pub struct Stats {
     pub totals: Totals,
     /// Rows delivered since the start of the stream, padding rows included.
     pub rows: u64,
-    /// Access in those rows that hold no token.
+    /// Elements of those rows that hold no token.
     pub padding_tokens: u64,
     /// Whole steps, skipped ones included.
     pub batches: u64,
@@ -156,6 +156,7 @@ impl Pipeline {
         let mut fields = spec.layout.fields(length, segments, stream.has_mask());
         fields.retain(|field| host.attention_mask || field.content != Content::Mask);
         fields.extend(spec.layout.value_fields(stream.fields(), length, segments));
+        fields.extend(room_field(spec.layout, spec.segment_multiple, segments));
         if stream.has_pairs() {
             fields.push(pair_field(segments));
         }

@@ -6,7 +6,7 @@ use pyo3::types::PyTuple;
 
 use super::choices::{self, DTYPES, LAYOUTS};
 use super::sample::ImageTextPlan;
-use crate::batch::layouts::{pair_field, provenance_field, source_fields};
+use crate::batch::layouts::{pair_field, provenance_field, room_field, source_fields};
 use crate::batch::schema::{self, Content, with_element_type};
 use crate::error::Error;
 use crate::spec::fields::{FieldSpec, Per};
@@ -70,9 +70,10 @@ pub fn field_specs(plans: Vec<FieldPlan>) -> Result<Vec<FieldSpec>, Error> {
 /// `provenance`: its entries in a row, and whether records may become several samples. `has_mask`: of
 /// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
 /// of. `images`: with those of images. `fields`: with
-/// those that travel with tokens or samples. `has_pairs`: with the one that tells pairs.
+/// those that travel with tokens or samples. `has_pairs`: with the one that tells pairs. `pad_segments_to`: the multiple
+/// at which segments begin.
 #[pyfunction]
-#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, fields=Vec::new(), has_pairs=false))]
+#[pyo3(signature = (layout, sequence_length, max_segments, provenance, has_mask=false, source_arrays=false, images=None, fields=Vec::new(), has_pairs=false, pad_segments_to=None))]
 #[allow(clippy::too_many_arguments)] // one for each of Python's
 pub fn layout_fields(
     layout: &str,
@@ -84,11 +85,13 @@ pub fn layout_fields(
     images: Option<ImageTextPlan>,
     fields: Vec<FieldPlan>,
     has_pairs: bool,
+    pad_segments_to: Option<usize>,
 ) -> PyResult<Vec<Field>> {
     let carried = field_specs(fields)?;
     let layout = choices::find("layout", layout, &LAYOUTS)?;
     let mut fields = layout.fields(sequence_length, max_segments, has_mask);
     fields.extend(layout.value_fields(&carried, sequence_length, max_segments));
+    fields.extend(room_field(layout, pad_segments_to.unwrap_or(1), max_segments));
     if has_pairs {
         fields.push(pair_field(max_segments));
     }

@@ -29,13 +29,13 @@ def _of_shards(
     sample: tuple[str, ...],
     arguments: dict[str, Any],
 ) -> Job:
-    if tokenizer is None:
-        raise click.UsageError("Missing option '--tokenizer'.")
     words = named.parse(sample)
+    if tokenizer is None and (words is None or words["kind"] != "tokens"):
+        raise click.UsageError("Missing option '--tokenizer'.")
     if words is not None and words["kind"] == "image_text":
         raise click.UsageError(f"--sample image_text: {IMAGES_NOT_WRITTEN}")
-    if words is not None and words["kind"] in ("chat", "instruction") and not options.is_given("eos"):
-        arguments["eos"] = None  # A conversation has no EOS token but those of its template.
+    if words is not None and words["kind"] in ("chat", "instruction", "tokens") and not options.is_given("eos"):
+        arguments["eos"] = None  # A conversation has no EOS token but those of its template, ready ids have their own.
     return Job(list(shards), tokenizer, special_tokens_in_text, arguments, words)
 
 
@@ -180,7 +180,9 @@ def pack(
         import gristmill._files.pack  # noqa: F401
         from gristmill._tokenizer.encoder import Encoder
 
-    encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
+    encoder = None
+    if job.tokenizer is not None:
+        encoder = Encoder.from_file(job.tokenizer, special_tokens_in_text=job.special_tokens_in_text)
     if file is not None and print_config:
         click.echo(mixture_files.config(file, job.dataset(encoder)), nl=False)
     elif place is not None and units is not None:
@@ -196,7 +198,7 @@ def pack(
 
 def _pack(
     job: Job,
-    encoder: "Encoder",
+    encoder: "Encoder | None",
     place: Address,
     file_format: str,
     rows_per_file: int,

@@ -26,7 +26,7 @@ class Job:
 
     Attributes:
       shards: paths and globs of all shards.
-      tokenizer: the path of the tokenizer.json.
+      tokenizer: the path of the tokenizer.json; None: ids are ready.
       special_tokens_in_text: as for `Encoder`.
       arguments: those of `PackedDataset`, of types that JSON has.
       sample: the sample of shards, see `named.parse`.
@@ -34,7 +34,7 @@ class Job:
     """
 
     shards: list[str]
-    tokenizer: Path
+    tokenizer: Path | None
     special_tokens_in_text: SpecialTokensInText
     arguments: dict[str, Any]
     sample: dict[str, Any] | None = None
@@ -50,7 +50,7 @@ class Job:
         """An argument of `PackedDataset`, or its default."""
         return self.arguments.get(name, ARGUMENTS[name].default)
 
-    def dataset(self, encoder: "Encoder") -> "PackedDataset":
+    def dataset(self, encoder: "Encoder | None") -> "PackedDataset":
         """The dataset.
 
         Raises:
@@ -81,7 +81,7 @@ class Job:
         source: Source = {
             "shards": [from_folder(shard) for shard in self.shards],
             "sizes": sizes_of(dataset),
-            "tokenizer": str(absolute(self.tokenizer)),
+            "tokenizer": "" if self.tokenizer is None else str(absolute(self.tokenizer)),
             "special_tokens_in_text": self.special_tokens_in_text,
             "arguments": arguments,
         }

@@ -40,12 +40,12 @@ def check(units: int | None, engine: str | None, *, plan: bool) -> None:
         raise click.UsageError("--threads does not go with --engine, whose tasks have --cpus")
 
 
-def plan(job: Job, encoder: "Encoder", output: Address, units: int, chosen: dict[str, Any]) -> None:
+def plan(job: Job, encoder: "Encoder | None", output: Address, units: int, chosen: dict[str, Any]) -> None:
     """Writes the plan.
 
     Args:
       job: what is packed.
-      encoder: its tokenizer.
+      encoder: its tokenizer, if it needs one.
       output: the folder, or its URL, and how the store is reached.
       units: how many units.
       chosen: further arguments of `write_plan`.
@@ -165,7 +165,7 @@ def _print(found: dict[str, Any], *, as_json: bool) -> None:
     click.echo(format_fields(lines))
 
 
-def _with_lanes(job: Job, encoder: "Encoder", units: int) -> "PackedDataset":
+def _with_lanes(job: Job, encoder: "Encoder | None", units: int) -> "PackedDataset":
     """The dataset, by default with many lanes, so that there can be many units.
 
     Raises:

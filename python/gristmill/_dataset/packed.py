@@ -58,7 +58,8 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
       `seq_lens`, int32 `[rows, max_segments]`, the number of tokens of each segment and zeros behind the last;
       `next_token`, int32 `[rows]`, the token that follows the row's last one in its document, or -1; and of samples
       with a mask `targets_loss_mask`, uint8 `[rows, sequence_length]`, 1 where the next token of the document is there
-      and trained on. Rows begin with their tokens, and the rest is padding.
+      and trained on. Rows begin with their tokens, and the rest is padding. With `pad_segments_to` also
+      `seq_lens_padded`, shaped as `seq_lens`, the elements from the start of each segment to where the next may begin.
 
     With `provenance`, the array `provenance` names the source of each row's tokens: int32
     `[rows, entries, 4]` (`[entries, 4]` without `batch_size`). An entry stands for tokens that are consecutive

@@ -133,6 +133,7 @@ class Spec:
             images,
             self.carried_fields,
             any(isinstance(sample, PairPlan) for sample in samples),
+            rows.pad_segments_to,
         )
         return [field for field in fields if running.attention_mask or field.content != "mask"]
 

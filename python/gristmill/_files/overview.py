@@ -11,13 +11,12 @@ from gristmill._files.formats import FORMATS
 from gristmill._files.remote_folder import RemoteFolder, is_read_only
 from gristmill._files.row_items import arrays_of
 from gristmill._files.schema import Part, Source
+from gristmill._files.source import encoder_of
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._shards.address import Address
 from gristmill._spec.fields import fields_of_packed, mark_field, token_field
-from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.text import counted, format_columns, format_fields
-from gristmill.errors import TokenizerError
 
 _IDS_SHOWN = 32
 _PARTS_SHOWN = 20
@@ -131,7 +130,7 @@ def describe(found: dict[str, Any]) -> str:
         ("of the source", of_the_source(found)),
         ("fields", f"{', '.join(found['fields'])} ({found['dtype']})"),
         *_described_sources(found["source"]),
-        ("tokenizer", found["source"]["tokenizer"]),
+        ("tokenizer", found["source"]["tokenizer"] or "none"),
         *([("quarantined", f"listed in {listed}")] if listed else []),
         *begins,
     ]
@@ -199,12 +198,8 @@ def _first(packed: folder.Folder, parts: list[Part]) -> dict[str, Any] | None:
     ids = row[marks != 0][:_IDS_SHOWN].tolist()
     if ids and min(ids) < 0:
         raise DamagedError(f"its first item holds {min(ids)}, which is not an id")
-    try:
-        encoder = Encoder.from_file(packed.index["source"]["tokenizer"], config="ignore")
-        text = encoder.decode(ids)
-    except TokenizerError:
-        text = None  # the tokenizer has moved
-    return {"ids": ids, "text": text}
+    encoder = encoder_of(packed.index["source"])
+    return {"ids": ids, "text": encoder and encoder.decode(ids)}
 
 
 def _units(path: str, index: dict[str, Any]) -> dict[str, Any]:

@@ -12,7 +12,7 @@ from gristmill._sample import named
 from gristmill._shards.manifest import Manifest, sizes_by_path
 from gristmill._shards.stores import is_remote
 from gristmill._tokenizer.encoder import Encoder
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, TokenizerError
 
 
 def sizes_of(dataset: PackedDataset) -> dict[str, int]:
@@ -43,14 +43,21 @@ def dataset_of(
       GristmillError: see `PackedDataset` and `Encoder.from_file`.
     """
     special = source["special_tokens_in_text"]
-    encoder = Encoder.from_file(
-        tokenizer or source["tokenizer"], config="ignore", engine=engine, special_tokens_in_text=special
-    )
+    path = tokenizer or source["tokenizer"]
+    encoder = path and Encoder.from_file(path, config="ignore", engine=engine, special_tokens_in_text=special)
     arguments = {**source["arguments"], **other}
     if words := arguments.get("sample"):
         arguments["sample"] = named.make(words)
     found = _shards_as_they_were(source) if shards is None else shards
-    return PackedDataset(found, tokenizer=encoder, **arguments)
+    return PackedDataset(found, tokenizer=encoder or None, **arguments)
+
+
+def encoder_of(source: Source) -> Encoder | None:
+    """The tokenizer that a source names, for the text of ids; None: it has moved, or the source has none."""
+    try:
+        return Encoder.from_file(source["tokenizer"], config="ignore") if source["tokenizer"] else None
+    except TokenizerError:
+        return None
 
 
 def _shards_as_they_were(source: Source) -> list[str] | Mixture | Manifest:

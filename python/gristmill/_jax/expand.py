@@ -9,7 +9,7 @@ import jax.numpy as jnp
 from gristmill.errors import ArgumentError
 
 # The arrays of `varlen`. All others, such as `provenance`, are the same in each layout.
-_OWN = ("tokens", "seq_lens", "next_token", "targets_loss_mask")
+_OWN = ("tokens", "seq_lens", "next_token", "targets_loss_mask", "seq_lens_padded")
 _LAYOUTS = ("maxtext", "grain")
 # The array of a field `name` with the values of the token behind each row is `next_{name}`.
 _NEXT = "next_"
@@ -46,8 +46,10 @@ def expand(batch: Mapping[str, Any], layout: str = "maxtext") -> dict[str, jax.A
     fields = [name for name in batch if name not in _OWN and _NEXT + name in batch]
     own = {*_OWN, *(_NEXT + name for name in fields)}
     rest = {name: array for name, array in batch.items() if name not in own}
-    number_rows = jax.vmap(_segments, (0, None)) if tokens.ndim > 1 else _segments
-    segments, positions = number_rows(jnp.asarray(batch["seq_lens"]), tokens.shape[-1])
+    number_rows = jax.vmap(_segments, (0, 0, None)) if tokens.ndim > 1 else _segments
+    lengths = jnp.asarray(batch["seq_lens"])
+    rooms = jnp.asarray(batch.get("seq_lens_padded", lengths))
+    segments, positions = number_rows(lengths, rooms, tokens.shape[-1])
     if layout == "grain":
         return {"tokens": tokens, "tokens_segment_ids": segments, "tokens_positions": positions, **rest}
     # A token has a target if the next one is of the same segment, or its document continues in the next row.
@@ -83,16 +85,16 @@ def _check(batch: Mapping[str, Any], layout: str) -> None:
         )
 
 
-def _segments(lengths: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
-    """The number of each token's segment in a row, and its index in that; 0 on padding."""
-    ends = jnp.cumsum(lengths, dtype=jnp.int32)
-    begins = jnp.where(lengths > 0, ends - lengths, length)
+def _segments(lengths: jax.Array, rooms: jax.Array, length: int) -> tuple[jax.Array, jax.Array]:
+    """The number of each token's segment in a row, and its index in that; 0 on padding and filling."""
+    begins = jnp.where(lengths > 0, jnp.cumsum(rooms, dtype=jnp.int32) - rooms, length)
     is_first = jnp.zeros(length, jnp.int32).at[begins].set(1, mode="drop")
     index = jnp.arange(length, dtype=jnp.int32)
-    is_token = index < ends[-1]
     numbers = jnp.cumsum(is_first, dtype=jnp.int32)
+    own = jnp.maximum(numbers - 1, 0)
     # 0.8 ms for 32 rows of 4,096 on a core; with a second scan 1.8, searching each token's segment 2.5 to 47.
-    positions = index - begins[jnp.maximum(numbers - 1, 0)]
+    positions = index - begins[own]
+    is_token = (numbers > 0) & (positions < lengths[own])
     return jnp.where(is_token, numbers, 0), jnp.where(is_token, positions, 0)
 
 

@@ -123,11 +123,6 @@ def _check_has_lengths(rows: Rows, sample: Any) -> None:
             "truncation='middle': layout='varlen' has lengths of segments, which do not say where one is cut inside; "
             "use 'right', 'left' or 'split', or another layout="
         )
-    if rows.pad_segments_to:
-        raise ArgumentError(
-            f"pad_segments_to={rows.pad_segments_to}: layout='varlen' has lengths of segments, which do not say "
-            "what is filled between them; use another layout="
-        )
     if isinstance(sample, ImageText) and sample.mrope:
         raise ArgumentError(
             "mrope=True: layout='varlen' has no array of positions, which gm.expand counts from 0 in each segment; use "

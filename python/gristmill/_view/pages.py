@@ -14,6 +14,7 @@ from gristmill._dataset.spec import Spec
 from gristmill._files import units
 from gristmill._files.folder import Folder
 from gristmill._files.packed_rows import PackedRows
+from gristmill._files.source import encoder_of
 from gristmill._inspect import contents
 from gristmill._inspect.locate import Run, first_step
 from gristmill._sample.plans import ImageTextPlan
@@ -26,7 +27,7 @@ from gristmill._view.charts import Chart, lengths
 from gristmill._view.conversations import with_origins
 from gristmill._view.page import Page, Table
 from gristmill._view.rows import Row, row_of
-from gristmill.errors import ArgumentError, GristmillError, TokenizerError
+from gristmill.errors import ArgumentError, GristmillError
 
 # Entries of a quarantine file that are counted, and that are listed; bars of a chart.
 _COUNTED, _LISTED, _BARS = 100_000, 500, 20
@@ -100,15 +101,22 @@ def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, mea
     numbers = range(start, min(start + max(rows, measured), len(packed)))
     found = [row_of(f"row {number:,}", packed[number], fields) for number in numbers]
     source = folder.index["source"]
-    encoder = _encoder(source["tokenizer"]) if encoder is None else encoder
+    encoder = encoder_of(source) if encoder is None else encoder
     facts = [
         ("folder", str(path)),
         ("format", folder.index["format"]),
         ("rows", f"{len(packed):,} of {counted(packed.sequence_length, 'token')}"),
         ("fields", ", ".join(packed.fields)),
-        ("tokenizer", source["tokenizer"] if encoder else f"{source['tokenizer']}, not found: ids are shown"),
+        ("tokenizer", _tokenizer(source["tokenizer"], encoder)),
     ]
     return Page(f"Packed rows in {path.name}", facts, found[:rows], encoder, figures(found))
+
+
+def _tokenizer(path: str, encoder: Encoder | None) -> str:
+    """Whose text is shown."""
+    if encoder is not None:
+        return path or "given"
+    return f"{path}, not found: ids are shown" if path else "none: ids are shown"
 
 
 def of_state(path: Path) -> Page:
@@ -261,10 +269,3 @@ def _quarantined(path: Path) -> Iterator[Mapping[str, Any]]:
                 yield entry
             elif line.endswith(b"\n"):  # a run that was killed may have left the start of a line
                 raise GristmillError(f"{path}, line {number}: expected a quarantined record, found {line[:60]!r}")
-
-
-def _encoder(path: str) -> Encoder | None:
-    try:
-        return Encoder.from_file(path, config="ignore")
-    except TokenizerError:
-        return None

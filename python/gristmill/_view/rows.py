@@ -10,7 +10,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gristmill._core as _core
-from gristmill._spec.fields import OF_SAMPLES, OF_TOKENS
+from gristmill._spec.fields import OF_SAMPLES, VALUES
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.spelling import spelling
 from gristmill._view import pictures
@@ -85,7 +85,7 @@ def row_of(
     Args:
       name: its name.
       arrays: each without an axis of rows.
-      fields: what the arrays hold.
+      fields: what the arrays hold. Others are values of fields: of packed files only their names are known.
       shards: by the numbers of `provenance`, the names of the shards.
       sources: by the numbers of `source`, the names of the sources.
       image_model: of images as patches, their model.
@@ -97,12 +97,20 @@ def row_of(
             by_content.setdefault(own.content, arrays[own.name])
     tokens = by_content["token"]
     if "segment_length" in by_content:
-        by_content |= _by_lengths(by_content["segment_length"], len(tokens))
+        lengths = by_content["segment_length"]
+        by_content |= _by_lengths(lengths, by_content.get("segment_room", lengths), len(tokens))
     positions = by_content.get("position")
     if positions is None and "rotary_position" in by_content:
         positions = by_content["rotary_position"][0]
     provenance = by_content.get("provenance")
     number = int(by_content["source"]) if "source" in by_content else -1
+    contents = {own.name: own.content for own in fields}
+    names = [name for name in arrays if contents.get(name, OF_SAMPLES) in VALUES]
+    of_samples = [
+        name
+        for name in names
+        if contents.get(name) == OF_SAMPLES or (name not in contents and arrays[name].shape[:1] != tokens.shape)
+    ]
     return Row(
         name,
         tokens.tolist(),
@@ -111,8 +119,8 @@ def row_of(
         _segments(by_content) if provenance is None else _located(by_content, provenance, shards),
         sources[number] if 0 <= number < len(sources) else None,
         pictures.of_row(by_content, image_model) if draws else [],
-        values={own.name: _shown(arrays[own.name].tolist()) for own in fields if own.content in OF_TOKENS},
-        of_samples={own.name: _shown(arrays[own.name].tolist()) for own in fields if own.content == OF_SAMPLES},
+        values={name: _shown(arrays[name].tolist()) for name in names if name not in of_samples},
+        of_samples={name: _shown(arrays[name].tolist()) for name in of_samples},
     )
 
 
@@ -143,10 +151,12 @@ def _trained(by_content: Arrays) -> list[bool] | None:
     return found
 
 
-def _by_lengths(lengths: npt.NDArray[Any], length: int) -> dict[str, npt.NDArray[Any]]:
+def _by_lengths(lengths: npt.NDArray[Any], rooms: npt.NDArray[Any], length: int) -> dict[str, npt.NDArray[Any]]:
     """The segments and positions of a row's tokens."""
-    numbers = np.repeat(np.arange(1, len(lengths) + 1), lengths)
-    positions = np.arange(len(numbers)) - np.repeat(lengths.cumsum() - lengths, lengths)
+    numbers = np.repeat(np.arange(1, len(lengths) + 1), rooms)
+    positions = np.arange(len(numbers)) - np.repeat(rooms.cumsum() - rooms, rooms)
+    is_token = positions < np.repeat(lengths, rooms)
+    numbers, positions = numbers * is_token, positions * is_token
     padding = (0, length - len(numbers))
     return {"segment": np.pad(numbers, padding), "position": np.pad(positions, padding)}
 

@@ -43,6 +43,7 @@ fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
         start,
         position: 0,
         opens: true,
+        multiple: 1,
         images_before: 0,
         provenance_width: provenance_width(false),
         mask_width: 1,

@@ -206,6 +206,18 @@ def test_packed_rows(pack, tmp_path, tokenizer_file):
     assert [row["tokens"] for row in found["rows"]] == [rows[3][first].tolist(), rows[4][first].tolist()]
 
 
+@pytest.mark.parametrize("layout", ["grain", "maxtext"])
+def test_values_of_fields_of_packed_rows(tmp_path, layout):
+    shard = tmp_path / "a.jsonl"
+    shard.write_text(json.dumps({"input_ids": [1, 2, 3], "adv": [0.5, 1.5, 2.5], "reward": -2.0}) + "\n")
+    sample = gm.Tokens(fields={"adv": gm.Field("adv", "float16"), "reward": gm.Field("reward", per="sample")})
+    dataset = gm.PackedDataset(shard, sample=sample, sequence_length=4, layout=layout, max_segments=2, batch_size=1)
+    gm.pack(dataset, tmp_path / "packed")
+    [row] = viewed(tmp_path, tmp_path / "packed").data["rows"]
+    array = {"grain": {"adv": [0.5, 1.5, 2.5, 0.0]}, "maxtext": {"targets_adv": [1.5, 2.5, 0.0, 0.0]}}[layout]
+    assert (row["values"], row["of_samples"]) == (array, {"reward": [-2.0, 0.0]})
+
+
 def test_quarantine_file(tmp_path, encoder):
     lines = [json.dumps({"text": "good"}), "not JSON", json.dumps({"text": 3})]
     shard, listed = shard_of(tmp_path, *lines), tmp_path / "quarantine.jsonl"

@@ -135,6 +135,14 @@ def test_training_on_two_hosts_resumes_on_one(tmp_path, shards, tokenizer_file, 
     np.testing.assert_allclose([e["loss"] for e in together], [e["loss"] for e in whole[:8]], rtol=1e-4)
 
 
+def test_rows_divided_between_two_hosts_have_the_same_losses(tmp_path, shards, tokenizer_file, whole):
+    folder = tmp_path / "run"
+    finish(*start_two_hosts(folder, shards, tokenizer_file, 8, "--context", "2"))
+    divided = losses(folder)
+    assert [entry["step"] for entry in divided] == list(range(1, 9))
+    np.testing.assert_allclose([e["loss"] for e in divided], [e["loss"] for e in whole[:8]], rtol=1e-4)
+
+
 def test_terminated_host_saves_and_ends_both(tmp_path, shards, tokenizer_file):
     folder = tmp_path / "run"
     both = start_two_hosts(folder, shards, tokenizer_file, 10**6, "--save-every", str(10**6))

@@ -7,6 +7,7 @@ import pytest
 
 import gristmill as gm
 from chat_models import write_chatml
+from command_line import checked
 from gristmill._cli import main
 
 CHATS = [
@@ -114,3 +115,20 @@ def test_megatron_takes_no_samples(tmp_path, source, capsys):
     arguments = ["pack", str(shard), "--tokenizer", str(model), "--output", str(tmp_path / "out")]
     assert main.run([*arguments, "--format", "megatron", "--sample", "chat"]) == 2
     assert "without masks: it takes no --sample" in capsys.readouterr().err
+
+
+def test_ready_ids_are_packed_without_a_tokenizer(tmp_path, capsys):
+    shard, output = tmp_path / "ids.jsonl", tmp_path / "out"
+    shard.write_text("".join(json.dumps({"input_ids": [n, n + 1], "adv": [0.5, 1.5]}) + "\n" for n in range(9)))
+    words = sample_options("tokens", 'fields={"adv": {"dtype": "float16"}}')
+    rows = options({"layout": "grain", "sequence_length": 4, "batch_size": 2})
+    assert checked(capsys, "pack", shard, "--output", output, *words, *rows)[0] == 0
+    assert checked(capsys, "verify", output)[1]["equal"]
+    code, found = checked(capsys, "inspect", output)
+    assert (code, found["source"]["tokenizer"], found["first"]) == (0, "", {"ids": [0, 1, 1, 2], "text": None})
+    assert main.run(["view", str(output), "--output", str(tmp_path / "page.html")]) == 0
+    assert "none, not found" not in (tmp_path / "page.html").read_text()
+    capsys.readouterr()
+    code, error = checked(capsys, "pack", shard, "--output", tmp_path / "other")
+    assert code == 2
+    assert "Missing option '--tokenizer'" in error

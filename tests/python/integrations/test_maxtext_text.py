@@ -457,6 +457,14 @@ class TestBesideMaxText:
 
         return initialize
 
+    @pytest.mark.parametrize("size", [2, 4])
+    def test_zigzag_is_its_order_of_context_parallelism(self, theirs, size):
+        from maxtext.utils.max_utils import reorder_sequence
+
+        batch = {name: np.arange(64, dtype=np.int32).reshape(2, 32) for name in sorted(KEYS)}
+        for name, array in gm.context_parallel(batch, size).items():
+            np.testing.assert_array_equal(array, reorder_sequence(batch[name], size), err_msg=name)
+
     def test_diffs_of_the_guide_fit_its_files(self, theirs):
         """Lines that are there, and removed ones, follow one another in the files that the diffs name."""
         folder = Path(theirs.__file__).parents[1]

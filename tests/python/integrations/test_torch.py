@@ -340,8 +340,9 @@ class TestPaddingFree:
                 assert batch[f"max_length_{side}"] == max(np.diff([*borders, len(ids)]))
             assert "attention_mask" not in batch
 
-    def test_all_layouts_are_the_same(self, arguments):
-        same = {**arguments, "packing": "best_fit", "max_segments": 6}
+    @pytest.mark.parametrize("multiple", [1, 8])
+    def test_all_layouts_are_the_same(self, arguments, multiple):
+        same = {**arguments, "packing": "best_fit", "max_segments": 6, "pad_segments_to": multiple}
         found = {
             layout: list(Loader(gm.PackedDataset(**{**same, "layout": layout}), padding_free=True))
             for layout in ("hf", "maxtext", "grain", "varlen")

@@ -128,7 +128,6 @@ def test_states_restore_with_filling(tmp_path):
     ("options", "message"),
     [
         ({"pad_segments_to": 3}, "expected a number that divides sequence_length=16"),
-        ({"pad_segments_to": 4, "layout": "varlen"}, "what is filled between them"),
         ({"pad_segments_to": 0}, "pad_segments_to=0"),
     ],
 )
@@ -136,6 +135,35 @@ def test_what_cannot_be_filled_is_refused(tmp_path, options, message):
     path = write(tmp_path / "a.jsonl", [3])
     with pytest.raises(gm.ArgumentError, match=message):
         gm.PackedDataset(path, sample=gm.Tokens(), sequence_length=16, **options)
+
+
+@SETTINGS
+@given(
+    lengths=st.lists(st.integers(0, 40), min_size=1, max_size=20),
+    multiple=st.sampled_from([1, 2, 8]),
+    packing=st.sampled_from(["concat", "best_fit"]),
+)
+def test_varlen_says_the_room_of_segments(tmp_path, lengths, multiple, packing):
+    path = write(tmp_path / "a.jsonl", lengths)
+    options = {"sample": gm.Tokens(fields={"same": gm.Field("input_ids", "int32")}), "sequence_length": 16,
+               "batch_size": 2, "packing": packing, "max_segments": 8, "pad_segments_to": multiple}  # fmt: skip
+    batches = [gm.PackedDataset(path, layout=layout, **options) for layout in ("maxtext", "varlen")]
+    for expected, batch in zip(*batches, strict=True):
+        expanded = gm.expand(batch)
+        assert expanded.keys() == expected.keys()
+        for name, array in expected.items():
+            np.testing.assert_array_equal(expanded[name], array, err_msg=name)
+        assert ("seq_lens_padded" in batch) == (multiple > 1)
+        begins = gm.cu_seqlens(batch)
+        for row in range(2):
+            starts = [start for start, _ in segments_of({"tokens": expanded["inputs"][row],
+                      "tokens_segment_ids": np.asarray(expanded["inputs_segmentation"][row])})]  # fmt: skip
+            assert begins[row, : len(starts)].tolist() == starts
+        np.testing.assert_array_equal(np.diff(gm.cu_seqlens(batch, padded=False)), batch["seq_lens"])
+        flat, tokens = (gm.cu_seqlens(batch, flat=True, padded=padded) for padded in (True, False))
+        assert flat[-1] == batch["tokens"].size
+        assert (np.diff(flat) >= np.diff(tokens)).all()
+        assert (np.diff(flat) % multiple == 0).all()
 
 
 def test_one_is_no_multiple(tmp_path):

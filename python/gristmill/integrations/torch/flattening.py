@@ -79,15 +79,17 @@ def _rows(batch: Mapping[str, Any]) -> _Rows:
         return _Rows(ids, segments != 0, positions, np.ones(ids.shape, bool) if mask is None else mask != 0, left)
     if {"tokens", "seq_lens"} <= left.keys():
         ids, lengths = left.pop("tokens"), left.pop("seq_lens")
+        rooms = left.pop("seq_lens_padded", lengths)
         left.pop("next_token", None)
         mask = left.pop("targets_loss_mask", None)
         index = np.arange(ids.shape[1])
-        ends = lengths.cumsum(axis=1)
+        ends = rooms.cumsum(axis=1)
         segments = (index[None, :, None] >= ends[:, None, :]).sum(axis=2)
         begins = np.concatenate([np.zeros_like(ends[:, :1]), ends], axis=1)
         positions = index[None] - np.take_along_axis(begins, segments, axis=1)
+        is_token = positions < np.take_along_axis(np.pad(lengths, ((0, 0), (0, 1))), segments, axis=1)
         is_trained = np.ones(ids.shape, bool) if mask is None else _shifted(mask != 0)
-        return _Rows(ids, index[None] < ends[:, -1:], positions, is_trained, left)
+        return _Rows(ids, is_token, positions, is_trained, left)
     needed = ": rows of layout='hf' need attention_mask=True" if "input_ids" in left else ""
     raise ArgumentError(
         f"padding_free=True: expected the arrays of a layout of packed rows, found {', '.join(sorted(left))}{needed}"
