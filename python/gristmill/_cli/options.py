@@ -17,6 +17,7 @@ from gristmill._mixture import syntax
 from gristmill._shards import stores
 from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
+from gristmill._spec.cost import CostKind
 from gristmill._spec.kinds import Kind
 from gristmill._tokenizer import diagnosis, hub
 from gristmill._tokenizer.load import tokenizer_file
@@ -73,6 +74,7 @@ def _click_type(kind: Kind) -> Any:
             | kinds.RowListKind()
             | kinds.StorageOptionsKind()
             | kinds.StepRanges()
+            | CostKind()
         ):
             return str
         case kinds.FilePath():
@@ -90,7 +92,7 @@ TYPES: Mapping[str, Any] = {
 # The form of a row list.
 ROW_LIST = "FILES[:column=NAME][:key=KEY]"
 # The form of the values of arguments that text expresses in one of their own.
-_FORMS = {"drop": ROW_LIST, "skip": "FIRST:END[,FIRST:END]..."}
+_FORMS = {"balance": "LINEAR,QUADRATIC", "drop": ROW_LIST, "skip": "FIRST:END[,FIRST:END]..."}
 # The arguments whose options may be repeated and have another name, and the form of their values.
 _REPEATED = {"sidecars": "NAME=FOLDER:SIDECAR_FOLDER...", "storage_options": "NAME=VALUE"}
 

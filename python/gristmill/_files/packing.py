@@ -2,6 +2,7 @@
 
 import functools
 from collections.abc import Mapping, Sequence
+from dataclasses import asdict
 from os import PathLike
 from pathlib import Path
 from typing import Any, Literal
@@ -19,6 +20,7 @@ from gristmill._shards import stores
 from gristmill._shards.address import Address
 from gristmill._shards.rows import DroppedRows
 from gristmill._spec import fingerprints
+from gristmill._spec.cost import Cost
 from gristmill._tokenizer.encoder import special_tokens_in_text_of
 from gristmill._tokenizer.load import TOKENIZER_FILE
 from gristmill._util import checks
@@ -121,5 +123,9 @@ def _source_of(dataset: PackedDataset) -> Source:
         "sizes": sizes,
         "tokenizer": "" if folder is None else str((folder / TOKENIZER_FILE).absolute()),
         "special_tokens_in_text": special,
-        "arguments": {name: value for name, value in arguments.items() if name not in ("sample", "sidecars")},
+        "arguments": {
+            name: asdict(value) if isinstance(value, Cost) else value
+            for name, value in arguments.items()
+            if name not in ("sample", "sidecars")
+        },
     }

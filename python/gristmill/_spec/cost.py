@@ -48,7 +48,7 @@ class Cost:
 
 @dataclass(frozen=True)
 class CostKind:
-    """A `Cost`, a dict of its numbers, or None."""
+    """A `Cost`, a dict of its numbers, text such as `1.0,0.0001`, or None."""
 
     def check(self, name: str, value: Any) -> Cost | None:
         """See `Kind`."""
@@ -60,11 +60,16 @@ class CostKind:
             return Cost(**value)
         if value is None or isinstance(value, Cost):
             return value
+        if isinstance(value, str):
+            try:
+                linear, quadratic = map(float, value.split(","))
+            except ValueError:
+                raise ArgumentError(
+                    f"{name}={shortened(value)}: expected the linear and the quadratic cost, such as 1.0,0.0001"
+                ) from None
+            return Cost(linear, quadratic)
         raise checks.wrong_type(name, value, "a gm.Cost or None")
 
     def parse(self, text: str) -> Cost | None:
         """See `Kind`."""
-        if text == "None":
-            return None
-        linear, quadratic = map(float, text.split(","))
-        return Cost(linear, quadratic)
+        return None if text == "None" else self.check("", text)

@@ -65,10 +65,10 @@ def test_all_contenders_do_the_same_work(job):
     json.dumps(result)
 
 
-def test_stages_script_prints_every_stage(job):
+def test_phases_script_prints_every_phase(job):
     """Runs the script that docs/benchmark.md shows."""
     shards = str(Path(job.shards[0]).parent.parent / "*" / "*.json.gz")
-    script = ROOT / "benches" / "stages.py"
+    script = ROOT / "benches" / "phases.py"
     command = [sys.executable, str(script), shards, job.tokenizer, "--text-field", job.text_field, "--rounds", "1"]
     printed = subprocess.run(command, capture_output=True, text=True, check=True).stdout.splitlines()
     assert [line[:16].strip() for line in printed[:-1]] == [

@@ -206,7 +206,7 @@ def test_yaml_without_its_library_is_refused(write, monkeypatch, capsys):
         (STREAM + SOURCES.replace("sources.web", 'sources."a b"'), "the name 'a b': expected 1 to 64 of the"),
         (STREAM + SOURCES + "sample = 'chat'", "[sources.code.sample]: expected a table of keys"),
         (STREAM + SOURCES + "sample = { kind = 'talk' }", "expected a kind, one of 'text', 'chat'"),
-        (STREAM + SOURCES + "sample = { kind = 'chat', fields = 'm' }", "unknown key 'fields': did you mean 'field'?"),
+        (STREAM + SOURCES + "sample = { kind = 'chat', feild = 'm' }", "unknown key 'feild': did you mean 'field'?"),
         (STREAM + SOURCES + "sample = { kind = 'chat', format = 'x' }", "source 'code': format='x'"),
         (STREAM + SOURCES + "sidecars = { s = { foldr = 'a' } }", "[sources.code.sidecars.s] has the unknown key"),
         (STREAM + SOURCES + "sidecars = { s = { folder = 'a' } }", "source 'code': Sidecar missing 1 required"),

@@ -41,6 +41,8 @@ def test_errors_name_command_line_options(tmp_path, packing, capsys, options, sa
 EFFECTIVE = {
     "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
     "max_segments": (2, {}, {"packing": "pad"}),
+    "pad_segments_to": (2, {}, {"packing": "pad"}),
+    "balance": ("1,0.5", {"packing": "best_fit"}, {"packing": "pad"}),
     "boundary_targets": (True, {}, {"layout": "hf"}),
     "shuffle_window": (2, {"seed": 1}, {}),
     "max_error_rate": (0.5, {"on_error": "quarantine"}, {}),

@@ -94,3 +94,18 @@ def test_cost_is_part_of_the_stream(shards):
 def test_costs_are_checked(make, message):
     with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError), match=message):
         make()
+
+
+def test_packed_rows_say_their_cost(tmp_path):
+    path = tmp_path / "a.jsonl"
+    path.write_text("".join(json.dumps({"input_ids": [1] * count}) + "\n" for count in range(1, 9)))
+    options = {**ROWS, "batch_size": 4, "lanes": 1, "layout": "grain"}
+    gm.pack(gm.PackedDataset(path, balance=gm.Cost(1, 0.5), **options), tmp_path / "packed")
+    arguments = json.loads((tmp_path / "packed" / "index.json").read_text())["source"]["arguments"]
+    fingerprints = [
+        gm.PackedDataset(path, balance=balance, **options).fingerprint
+        for balance in (arguments["balance"], "1,0.5", gm.Cost(1, 0.5))
+    ]
+    assert len(set(fingerprints)) == 1
+    with pytest.raises(gm.ArgumentError, match="balance='1': expected the linear and the quadratic cost"):
+        gm.PackedDataset(path, balance="1", **options)
