@@ -27,7 +27,7 @@ def on_cpu(arrays: Mapping[str, Any]) -> Tensors:
 
 
 def _tensor(name: str, array: "np.ndarray[Any, Any]", arrays: Mapping[str, Any]) -> Any:
-    if array.dtype.name == "bfloat16":  # which NumPy has no kind for
+    if array.dtype.name == "bfloat16":  # NumPy has no kind for it
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     if array.dtype.kind not in "biuf":
         return array.tolist()
