@@ -106,6 +106,36 @@ class TestBatches:
         assert shared == {"inputs_segmentation", "input_ids", "weight"}
         assert found["columns"] == [{"a": 1}, None]
 
+    def test_values_that_are_no_integers_stay(self):
+        arrays = {
+            "soft_labels": np.full((1, 2), 0.5, np.float32),
+            "fluids": np.full((1, 2), 0.25),
+            "uuids": np.array(["a", "b"]),
+            "prompt_true_length": np.ones(1, np.int32),
+            "prompt": np.full((1, 2), 0.75, np.float16),
+        }
+        found = tensors.on_cpu(arrays)
+        assert found["soft_labels"].tolist() == [[0.5, 0.5]]
+        assert (found["fluids"].dtype, found["fluids"].tolist()) == (torch.float64, [[0.25, 0.25]])
+        assert found["uuids"] == ["a", "b"]
+        assert found["prompt"].tolist() == [[0.75, 0.75]]
+
+    def test_worker_processes_are_refused(self, arguments):
+        class Rows(torch.utils.data.IterableDataset):
+            def __init__(self, dataset):
+                self.dataset = dataset
+
+            def __iter__(self):
+                return iter(Loader(self.dataset))
+
+        rows = Rows(gm.PackedDataset(**arguments))
+        one = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=1, multiprocessing_context="fork")
+        wanted = sum(1 for _ in rows.dataset)
+        assert sum(1 for _ in one) == wanted
+        two = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=2, multiprocessing_context="fork")
+        with pytest.raises(gm.ArgumentError, match="has 2 worker processes, each of which would deliver all rows"):
+            next(iter(two))
+
     def test_endless_datasets_do_not_end(self, arguments, expected):
         endless = gm.PackedDataset(**arguments, epochs=None)
         count = 2 * len(expected)
@@ -238,6 +268,18 @@ class TestRanks:
         with pytest.raises(gm.StateError, match="by another dataset"):
             Loader(batches).load_state_dict(Loader(rows).state_dict())
 
+        def made(seed=3, size=4):
+            return grain.MapDataset.source(rows).shuffle(seed=seed).batch(size, drop_remainder=True)
+
+        loader = Loader(batches)
+        first = as_arrays(itertools.islice(loader, 2))
+        again = Loader(made())  # as another process makes it
+        again.load_state_dict(loader.state_dict())
+        assert_same(first + as_arrays(again), list(batches))
+        for other in (made(seed=4), made(size=2), made().repeat(2), made()[:-1]):
+            with pytest.raises(gm.StateError, match="by another dataset"):
+                Loader(other).load_state_dict(loader.state_dict())
+
     def test_the_last_rows_are_filled_with_padding(self, arguments, tmp_path):
         gm.pack(gm.PackedDataset(**arguments), tmp_path / "packed", steps=1)
         rows = gm.PackedRows(tmp_path / "packed")
@@ -364,6 +406,41 @@ class TestPaddingFree:
         assert "question" not in encoder.decode(labels[labels != -100])
         for batches in found.values():
             assert_same(batches, found["hf"])
+
+    @pytest.mark.parametrize(
+        ("layout", "more"),
+        [
+            *itertools.product(("maxtext", "grain", "hf", "varlen"), ({}, {"packing": "concat"}, {"packing": "pad"})),
+            *itertools.product(("maxtext", "grain", "hf"), ({"pad_segments_to": 4},)),
+        ],
+    )
+    def test_fields_go_with_their_tokens_and_samples(self, tmp_path, layout, more):
+        records, number = [], 1
+        for size in (3, 1, 7, 16, 2, 2, 5, 4, 11, 0, 6):
+            ids = list(range(number, number + size))
+            records.append({"ids": ids, "half": [0.5 * token for token in ids], "reward": float(number)})
+            number += size
+        (tmp_path / "0.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        fields = {"half": gm.Field(), "reward": gm.Field(per="sample", shape=())}
+        most = {} if more.get("packing") == "pad" else {"max_segments": 16}  # as many as tokens of a row
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), sample=gm.Tokens("ids", fields=fields), sequence_length=16, batch_size=2,
+            layout=layout, provenance=16, **{"packing": "best_fit", **most, **more},
+        )  # fmt: skip
+        first_of = {token: record["ids"][0] for record in records for token in record["ids"]}
+        seen = set()
+        for batch in Loader(dataset, padding_free=True):
+            (ids,), (halves,), (labels,) = (batch[name].tolist() for name in ("input_ids", "half", "labels"))
+            borders, rewards = batch["cu_seq_lens_q"].tolist(), batch["reward"][0].tolist()
+            assert len(rewards) == len(borders) - 1
+            for start, end, reward in zip(borders, borders[1:], rewards, strict=False):
+                assert {float(first_of.get(token, 0)) for token in ids[start:end]} == {reward}
+            wanted = [0.5 * token * (layout != "maxtext" or label >= 0) for token, label in zip(ids, labels, strict=True)]
+            assert halves == wanted
+            assert batch["provenance"].shape == (2, 16, 4)
+            assert not [name for name in batch if name.startswith(("next_", "targets_"))]
+            seen |= set(ids)
+        assert seen - {0} == set(range(1, number))
 
     def test_rows_of_padding_are_one_element(self):
         zeros = np.zeros((2, 4), np.int32)

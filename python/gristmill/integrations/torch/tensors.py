@@ -31,7 +31,8 @@ def _tensor(name: str, array: "np.ndarray[Any, Any]", arrays: Mapping[str, Any])
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
     if array.dtype.kind not in "biuf":
         return array.tolist()
-    return torch.from_numpy(array.astype(np.int64, copy=False) if is_long(name, arrays) else array)
+    is_of_ids = array.dtype.kind in "iu" and is_long(name, arrays)  # a field such as `soft_labels` may be of floats
+    return torch.from_numpy(array.astype(np.int64, copy=False) if is_of_ids else array)
 
 
 def on_device(batch: Tensors, device: torch.device) -> Tensors:
