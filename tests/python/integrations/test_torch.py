@@ -435,7 +435,9 @@ class TestPaddingFree:
             assert len(rewards) == len(borders) - 1
             for start, end, reward in zip(borders, borders[1:], rewards, strict=False):
                 assert {float(first_of.get(token, 0)) for token in ids[start:end]} == {reward}
-            wanted = [0.5 * token * (layout != "maxtext" or label >= 0) for token, label in zip(ids, labels, strict=True)]
+            wanted = [
+                0.5 * token * (layout != "maxtext" or label >= 0) for token, label in zip(ids, labels, strict=True)
+            ]
             assert halves == wanted
             assert batch["provenance"].shape == (2, 16, 4)
             assert not [name for name in batch if name.startswith(("next_", "targets_"))]

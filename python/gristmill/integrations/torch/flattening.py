@@ -69,7 +69,7 @@ def _others(rows: _Rows, keep: Array, contents: Mapping[str, str] | None) -> Ite
         content = _content(name, array, keep) if contents is None else contents.get(name)
         if content == "value":
             yield name, array[keep][None]
-        elif content == "target_value":  # of the token behind, which has no target at the start of a segment
+        elif content == "target_value":  # the next token's: the first of a segment is no target
             values = np.zeros_like(array)
             values[:, 1:] = array[:, :-1]
             values[starts] = 0

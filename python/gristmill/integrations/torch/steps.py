@@ -167,11 +167,16 @@ class IndexedSteps:
         """Does nothing: there are no threads."""
 
 
+def has_weights(dataset: Any) -> bool:
+    """Whether the messages of a dataset say how much they are trained on: its rows have the field `weight`."""
+    return isinstance(dataset, PackedDataset) and any(field.is_weight for field in spec_of(dataset).carried_fields)
+
+
 def described(dataset: Any) -> str:
     """A description of a dataset with random access, the same in all processes and runs that make the same one.
 
-    Of a `grain.MapDataset`, whose own text has an address of memory, it has the classes, numbers and texts of each
-    transformation, such as its seed, and the number of items. Functions are not told apart.
+    The `repr` of a `grain.MapDataset` has an address of memory. Its description has the classes, numbers and texts of
+    each transformation, such as its seed, and the number of items. Functions are not told apart.
     """
     if not hasattr(dataset, "_parents"):
         text = repr(dataset)
