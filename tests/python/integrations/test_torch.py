@@ -157,6 +157,8 @@ class TestBatches:
             Loader(gm.PackedDataset(**arguments), rank=1)
         with pytest.raises(gm.ArgumentTypeError, match="got list_iterator"):
             Loader(iter([]))
+        with pytest.raises(gm.ArgumentError, match=r"as many rows in a batch, found \{'a': 4, 'b': 2\}"):
+            Loader([{"a": np.ones((4, 1)), "b": np.ones((2, 1))}], 1, 2)
 
     def test_length_is_known_of_prompts_alone(self, arguments, prompts):
         with pytest.raises(TypeError):
@@ -206,6 +208,37 @@ class TestRanks:
         assert {name for name in other if name.startswith("lane_")} == {"lane_2", "lane_3"}
         with pytest.raises(gm.StateError, match="also needs 0, 1"):
             loaders[0].load_state_dict(other)
+
+    def test_states_of_different_steps_are_not_joined(self, arguments):
+        dataset = gm.PackedDataset(**arguments, epochs=None)
+        loaders = [Loader(dataset, rank, 2) for rank in range(2)]
+        for loader in (*loaders, loaders[1]):
+            next(loader)
+        one, other = (loader.state_dict() for loader in loaders)
+        for joined_state, steps in ((one | other, "1 in lane 0 and 2"), (other | one, "2 in lane 2 and 1")):
+            with pytest.raises(gm.StateError, match=f"joined of states of different steps, {steps}"):
+                Loader(dataset).load_state_dict(joined_state)
+
+    def test_states_of_earlier_builds_restore(self, arguments):
+        loader = Loader(gm.PackedDataset(**arguments))
+        next(loader)
+        state = {
+            name: value.partition(" ")[2] if name.startswith("lane_") else value
+            for name, value in loader.state_dict().items()
+        }
+        again = Loader(gm.PackedDataset(**arguments))
+        again.load_state_dict(state)
+        assert_same(as_arrays(again), as_arrays(loader))
+
+    def test_numbers_of_ranks_that_do_not_divide(self, arguments):
+        with pytest.raises(gm.ArgumentError, match=r"world_size=8: the number of ranks must divide .* lanes=4"):
+            Loader(gm.PackedDataset(**arguments, epochs=None), 0, 8)
+        with pytest.raises(gm.ArgumentError, match=r"world_size=3: the number of ranks must divide .* batch_size=8"):
+            Loader(gm.PackedDataset(**arguments), 0, 3)
+
+    def test_loaders_are_not_pickled(self, arguments):
+        with pytest.raises(gm.ArgumentTypeError, match="neither pickled nor copied: pickle the dataset"):
+            pickle.dumps(Loader(gm.PackedDataset(**arguments)))
 
     def test_mixtures(self, arguments, shards):
         source = {"text_field": "raw_content", "epochs": None}
@@ -453,6 +486,28 @@ class TestPaddingFree:
         assert found["max_length_k"] == 1
         assert found["advantages"].shape == (1, 1)
         assert found["source"].shape == (2,)
+
+    def test_pairs_are_numbered_through(self, tmp_path, tokenizer_file):
+        records = [{"prompt": f"{n}", "good": "a" * (1 + n % 3), "bad": "b"} for n in range(24)]
+        (tmp_path / "0.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), tokenizer=str(tokenizer_file.parent), sequence_length=32, batch_size=4,
+            sample=gm.Preference(gm.Completion("prompt", "good"), gm.Completion("prompt", "bad")),
+            packing="best_fit", truncation="drop", layout="hf",
+        )  # fmt: skip
+        for batch in Loader(dataset, padding_free=True):
+            count = len(batch["cu_seq_lens_q"]) - 1
+            assert batch["pair"].tolist() == [[1 + segment // 2 for segment in range(count)]]
+            assert count > 4
+
+    def test_fields_do_not_replace_other_arrays(self, tmp_path):
+        (tmp_path / "0.jsonl").write_text(json.dumps({"ids": [1, 2], "labels": [0.5, 0.5]}))
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), sample=gm.Tokens("ids", fields={"labels": gm.Field()}), sequence_length=4,
+            batch_size=1, layout="grain",
+        )  # fmt: skip
+        with pytest.raises(gm.ArgumentError, match=r"fields\['labels'\]: a batch has an array of that name"):
+            next(Loader(dataset, padding_free=True))
 
     def test_arrays_without_a_mask_are_refused(self):
         zeros = np.zeros((2, 4), np.int32)

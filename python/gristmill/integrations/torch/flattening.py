@@ -34,11 +34,13 @@ def flattened(batch: Mapping[str, Any], contents: Mapping[str, str] | None = Non
       `input_ids`, `labels` and `position_ids`, int64 `[1, n]`: labels are not shifted, and -100 on the first token of
       each segment. `cu_seq_lens_q` and `cu_seq_lens_k`, int32 `[segments + 1]`: where each segment begins, and the end.
       `max_length_q` and `max_length_k`: the tokens of the longest one. Fields of tokens become `{name}`, `[1, n, ...]`,
-      with the value of the token itself in every layout, and fields of samples `[1, segments, ...]`. Other arrays stay.
+      with the value of the token itself in every layout, and fields of samples `[1, segments, ...]`, with pairs
+      numbered from 1. Other arrays stay.
       Rows of nothing but padding become one element of padding.
 
     Raises:
-      ArgumentError: the arrays are of no layout of packed rows, or do not say what is padding.
+      ArgumentError: the arrays are of no layout of packed rows, do not say what is padding, or a field has the name of
+        another array.
     """
     rows = _rows(batch)
     keep = rows.is_token
@@ -50,7 +52,7 @@ def flattened(batch: Mapping[str, Any], contents: Mapping[str, str] | None = Non
     starts = np.flatnonzero(positions == 0)
     ends = np.append(starts, len(positions)).astype(np.int32)
     longest = int(np.diff(ends).max())
-    return {
+    found: dict[str, Any] = {
         "input_ids": rows.ids[keep][None].astype(np.int64),
         "labels": labels[None].astype(np.int64),
         "position_ids": positions[None].astype(np.int64),
@@ -58,8 +60,12 @@ def flattened(batch: Mapping[str, Any], contents: Mapping[str, str] | None = Non
         "cu_seq_lens_k": ends.copy(),
         "max_length_q": longest,
         "max_length_k": longest,
-        **dict(_others(rows, keep, contents)),
     }
+    for name, value in _others(rows, keep, contents):
+        if name in found:
+            raise ArgumentError(f"fields[{name!r}]: a batch has an array of that name already; give it another one")
+        found[name] = value
+    return found
 
 
 def _others(rows: _Rows, keep: Array, contents: Mapping[str, str] | None) -> Iterator[tuple[str, Any]]:
@@ -75,6 +81,9 @@ def _others(rows: _Rows, keep: Array, contents: Mapping[str, str] | None) -> Ite
             values[starts] = 0
             yield name.removeprefix("targets_"), values[keep][None]
         elif content in ("sample_value", "pair"):
+            if content == "pair":  # rows count them from 1
+                before = np.concatenate([[0], array.max(axis=1).cumsum()[:-1]])
+                array = np.where(array > 0, array + before[:, None], 0).astype(array.dtype)
             yield name, array[np.arange(array.shape[1]) < starts.sum(axis=1)[:, None]][None]
         elif content != "next_value":
             yield name, array

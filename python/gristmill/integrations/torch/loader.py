@@ -8,7 +8,7 @@ import torch
 from torch.utils.data import get_worker_info
 
 from gristmill._util import checks
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, ArgumentTypeError
 from gristmill.integrations.torch import flattening, states
 from gristmill.integrations.torch.ranks import Ranks, all_ranks, own_rank, whole_state
 from gristmill.integrations.torch.steps import Rows
@@ -200,6 +200,11 @@ class Loader:
     def close(self) -> None:
         """Stops and joins the threads. Yielded batches stay valid."""
         self._steps.close()
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "a Loader has threads, and is neither pickled nor copied: pickle the dataset, and save the state_dict()"
+        )
 
 
 class PartedLoader(Loader):

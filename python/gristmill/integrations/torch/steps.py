@@ -94,6 +94,12 @@ class Rows:
             )
         # Ranks without a process group cannot vote: then each reads all lanes, and knows the end of all.
         alone = world_size > 1 and ranks is None and dataset.ends
+        reads_all = alone or dataset.equal_steps
+        name, number = ("batch_size", dataset.batch_size) if reads_all else ("lanes", dataset.lanes)
+        if number % world_size:
+            raise ArgumentError(
+                f"world_size={world_size}: the number of ranks must divide the dataset's {name}={number}"
+            )
         own = dataset.for_hosts(
             rank, world_size, equal_steps=True if alone else None, attention_mask=True if with_mask else None
         )
@@ -201,12 +207,15 @@ def _rows_of(batch: Any, world_size: int) -> int:
     """The rows of a batch.
 
     Raises:
-      ArgumentError: they cannot be divided among the ranks.
+      ArgumentError: they cannot be divided among the ranks, or the arrays differ in their number.
       ArgumentTypeError: it is no dict of arrays with rows.
     """
     if not isinstance(batch, Mapping) or any(np.ndim(array) == 0 for array in batch.values()) or not batch:
         raise ArgumentTypeError("dataset: expected items that are batches, dicts of arrays [rows, ...]; use .batch()")
-    rows = operator.index(len(next(iter(batch.values()))))
+    sizes = {name: operator.index(len(array)) for name, array in batch.items()}
+    rows = next(iter(sizes.values()))
+    if set(sizes.values()) != {rows}:
+        raise ArgumentError(f"dataset: expected arrays of as many rows in a batch, found {sizes}")
     if rows % world_size:
         raise ArgumentError(f"a batch of {rows} rows cannot be divided among world_size={world_size} ranks")
     return rows
