@@ -5,7 +5,6 @@ ring of packed batches; `PackedDataset` is the Grain dataset that hands them out
 """
 
 import importlib.util
-import logging
 from typing import TYPE_CHECKING, Any
 
 from gristmill import filters
@@ -119,7 +118,7 @@ __all__ = [
     "pack",
 ]
 
-# Grain imports JAX, which takes most of a second: only the names that need them load them.
+# Their modules take time to load, and some need JAX: only the names that need them load them.
 _LAZY = {
     "PackedDataset": "_dataset.packed",
     "PackedDatasetIterator": "_dataset.iterator",
@@ -150,8 +149,6 @@ _OPTIONAL = {
 def __getattr__(name: str) -> Any:
     if name not in _LAZY:
         raise AttributeError(f"module {__name__!r} has no attribute {name!r}")
-    absl = logging.getLogger("absl")
-    absl.addFilter(_is_no_jax_warning)
     try:
         module = importlib.import_module(f"gristmill.{_LAZY[name]}")
     except ModuleNotFoundError as error:
@@ -161,14 +158,7 @@ def __getattr__(name: str) -> Any:
         raise MissingExtraError(
             f"gristmill.{name} needs {missing}, which is not installed: pip install 'gristmill[jax]'", name=error.name
         ) from error
-    finally:
-        absl.removeFilter(_is_no_jax_warning)
     return getattr(module, name)
-
-
-def _is_no_jax_warning(record: logging.LogRecord) -> bool:
-    """Whether a message is not Grain's that it found no JAX, which rows do not need."""
-    return "jax profiler" not in record.getMessage()
 
 
 def __dir__() -> list[str]:

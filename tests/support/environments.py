@@ -32,8 +32,15 @@ def commands(name: str, environment: dict[str, Any], *more: str) -> list[tuple[l
     for key, options in (("packages", []), ("without_dependencies", ["--no-deps"])):
         if key in environment:
             found.append(([*install, *options, *environment[key]], {}))
+    sources = folder / "sources"
+    for requirement in environment.get("sources", []):
+        name = requirement.partition("==")[0]
+        options = ["--no-deps", "--no-binary", name, "--dest", str(sources)]
+        found.append(([python, "-m", "pip", "download", *options, requirement], {}))
     others = {"own": [], "beside": [sysconfig.get_path("purelib")], "over": [str(folder)]}
     variables = {"PYTHONPATH": os.pathsep.join([str(PROJECT / "python"), *others[environment["kind"]]])}
+    if "sources" in environment:
+        variables["GRISTMILL_SOURCES"] = str(sources)
     found.append(([python, "-m", "pytest", *environment["tests"], *more], variables))
     return found
 

@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from types import TracebackType
 from typing import Any, Self, TypeAlias, TypeVar
 
-import grain
 import numpy as np
 import numpy.typing as npt
 
@@ -21,7 +20,7 @@ Element: TypeAlias = "dict[str, npt.NDArray[np.int32]]"
 T = TypeVar("T")
 
 
-class StreamIterator(grain.DatasetIterator[T]):
+class StreamIterator(grain_compat.DatasetIterator[T]):
     """An iterator over a stream. It is a context manager, which closes it, and is neither pickled nor copied."""
 
     def __init__(self, spec: Spec) -> None:

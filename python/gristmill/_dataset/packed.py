@@ -4,7 +4,6 @@ import copy
 from collections.abc import Callable, Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import grain
 import numpy as np
 
 import gristmill._core as _core
@@ -28,13 +27,13 @@ from gristmill._spec.sharding import lanes_of_process
 from gristmill._state.states import State
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
 from gristmill._util import checks
-from gristmill._util.grain_compat import SourceDataset
+from gristmill._util.grain_compat import IterDataset, SourceDataset
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, MissingExtraError
 
 
-class PackedDataset(SourceDataset, grain.IterDataset[Element]):
+class PackedDataset(SourceDataset, IterDataset[Element]):
     """Text of JSONL, Parquet, Arrow or tar shards, tokenized and packed into rows, as a `grain.IterDataset`.
 
     The global sequence of batches is a function of the shards, the tokenizer and the arguments alone: threads,
@@ -487,10 +486,10 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
         del sequential_slice  # whole lanes either way
         self._spec = self._spec.with_running(own_lanes=self._spec.running.own_lanes[sl])
 
-    def _describe_element(self) -> Any:
+    def _describe_element(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         shapes = self._spec.shapes
         fields = self._spec.fields
-        return {field.name: grain.experimental.ShapeDtypeStruct(shapes[field.name], field.dtype) for field in fields}
+        return {field.name: (shapes[field.name], field.dtype) for field in fields}
 
     def __iter__(self) -> PackedDatasetIterator:
         return PackedDatasetIterator(self._spec)

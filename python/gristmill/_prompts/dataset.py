@@ -5,7 +5,6 @@ import operator
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any, Literal
 
-import grain
 import numpy as np
 
 from gristmill._mixture.mixture import Mixture
@@ -26,7 +25,7 @@ from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.sharding import rows_of_process
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util import checks
-from gristmill._util.grain_compat import SourceDataset
+from gristmill._util.grain_compat import IterDataset, SourceDataset
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError, MissingExtraError
@@ -34,7 +33,7 @@ from gristmill.errors import ArgumentError, MissingExtraError
 _DEFAULT_PROMPT = Chat("prompt", add_generation_prompt=True)
 
 
-class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
+class PromptDataset(SourceDataset, IterDataset[Batch]):
     """Prompts of JSONL, Parquet or Arrow shards, rendered, tokenized and padded.
 
     All records are read when the dataset is made, on all cores, and stay in memory as ids and JSON. Then it has a
@@ -360,16 +359,13 @@ class PromptDataset(SourceDataset, grain.IterDataset[Batch]):
             raise ArgumentError("sequential_slice=True: batches are dealt to workers in turn")
         self._host = self._host.sliced(sl.start or 0, sl.step or 1)
 
-    def _describe_element(self) -> Any:
+    def _describe_element(self) -> dict[str, tuple[tuple[int, ...], Any]]:
         if self._spec.layout.name == "ragged":
             raise ArgumentError("layout='ragged': the shapes of its arrays differ from batch to batch")
         shapes = dict(self._spec.layout.shapes)
         if self._spec.source_arrays:
             shapes |= {"source": ((), np.int32), "weight": ((), np.float32)}
-        return {
-            key: grain.experimental.ShapeDtypeStruct((len(self._host.rows), *shape), np.dtype(dtype))
-            for key, (shape, dtype) in shapes.items()
-        }
+        return {key: ((len(self._host.rows), *shape), np.dtype(dtype)) for key, (shape, dtype) in shapes.items()}
 
     def __iter__(self) -> PromptIterator:
         return PromptIterator(self._spec, self._host, self._orders)

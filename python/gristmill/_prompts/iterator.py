@@ -5,7 +5,6 @@ from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 from typing import Any, Self
 
-import grain
 import numpy as np
 import numpy.typing as npt
 
@@ -43,7 +42,7 @@ class HostRows:
         return step + (self.first - step) % self.every
 
 
-class PromptIterator(grain.DatasetIterator[Batch]):
+class PromptIterator(grain_compat.DatasetIterator[Batch]):
     """Iterates over the batches of a `PromptDataset`; made by `iter(dataset)`, and a context manager.
 
     It has no threads: a batch is copied from memory in its `next`.

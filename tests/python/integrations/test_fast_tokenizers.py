@@ -146,17 +146,21 @@ def assert_same_results(reference, fast, texts=TEXTS):
             assert reference.decode(ids, skip_special_tokens=skips) == fast.decode(ids, skip_special_tokens=skips)
 
 
-def test_results_are_those_of_the_tokenizer(own, monkeypatch):
+@pytest.fixture
+def encoded(monkeypatch):
+    """An item for each call whose ids gristmill has computed."""
+    counts = []
+    inner = made._Encoding._values
+    monkeypatch.setattr(made._Encoding, "_values", lambda *given: counts.append(1) or inner(*given))
+    return counts
+
+
+def test_results_are_those_of_the_tokenizer(own, encoded):
     fast = made.fast(own)
     assert type(fast).__name__ == type(own).__name__
     assert isinstance(fast, type(own))
-    counts = {"gristmill": 0}
-    inner = made._Encoding._values
-    monkeypatch.setattr(
-        made._Encoding, "_values", lambda *given: counts.update(gristmill=counts["gristmill"] + 1) or inner(*given)
-    )
     assert_same_results(own, fast)
-    assert counts["gristmill"] > 40
+    assert len(encoded) > 40
     assert "_gristmill" not in own.__dict__
 
 
@@ -170,7 +174,7 @@ def test_shared_tokenizers(path):
     assert_same_results(reference, made.fast(reference))
 
 
-def test_chat_templates_are_tokenized(own):
+def test_chat_templates_are_tokenized(own, encoded):
     fast = made.fast(own)
     messages = [{"role": "user", "content": "hello there"}, {"role": "assistant", "content": "naïve ünïcode"}]
     for options in ({}, {"return_dict": True}, {"padding": True, "max_length": 9, "truncation": True}):
@@ -178,6 +182,9 @@ def test_chat_templates_are_tokenized(own):
             assert plain(fast.apply_chat_template(given, tokenize=True, **options)) == plain(
                 own.apply_chat_template(given, tokenize=True, **options)
             )
+    assert len(encoded) == 6
+    sanitized = [tokenizer.apply_chat_template(messages, sanitize_control_tokens=True) for tokenizer in (fast, own)]
+    assert plain(sanitized[0]) == plain(sanitized[1])
 
 
 def test_tokens_that_are_added_later_are_seen(own):
@@ -190,6 +197,7 @@ def test_tokens_that_are_added_later_are_seen(own):
         lambda one: one.backend_tokenizer.add_tokens(["and"]),
         lambda one: setattr(one.backend_tokenizer, "normalizer", tokenizers.normalizers.Lowercase()),
         lambda one: setattr(one.backend_tokenizer, "post_processor", tokenizers.processors.ByteLevel()),
+        lambda one: setattr(one._tokenizer, "normalizer", tokenizers.normalizers.Replace("u", "x")),
         lambda one: one._tokenizer.add_tokens(["token"]),
     ]
     for step in steps:
@@ -239,6 +247,10 @@ def test_what_the_encoder_cannot_is_said_once(own, caplog):
     with caplog.at_level(logging.WARNING, "gristmill"):
         assert [fast(text)["input_ids"] for text in TEXTS] == [own(text)["input_ids"] for text in TEXTS]
     said = [record.getMessage() for record in caplog.records if record.name == "gristmill"]
+    fast = made.fast(own)
+    with caplog.at_level(logging.WARNING, "gristmill"):
+        assert [fast(text, other=1)["input_ids"] for text in TEXTS] == [own(text)["input_ids"] for text in TEXTS]
+    assert "calls have options that are not known, other" in caplog.text
     assert said == [
         "Other: the tokenizers library encodes in place of gristmill: the class has a method _encode_plus of its own"
     ]

@@ -1,6 +1,7 @@
 """`ExternalLoader` beside the rows of the stream; `make test-torch`."""
 
 import itertools
+import json
 
 import numpy as np
 import pytest
@@ -46,6 +47,22 @@ def test_batches_have_megatrons_names_and_types(dataset):
         np.testing.assert_array_equal(batch["labels"], own["targets"])
         np.testing.assert_array_equal(batch["loss_mask"], own["targets_segmentation"] > 0)
         np.testing.assert_array_equal(batch["position_ids"], own["inputs_position"])
+
+
+def test_weights_are_the_loss_mask_and_fields_go_along(tmp_path, tokenizer_file):
+    messages = [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b c d", "w": 0.5}]
+    (tmp_path / "0.jsonl").write_text(json.dumps({"messages": messages, "reward": 3.0}))
+    turns = "{% for message in messages %}<s>{{ message.role }}: {{ message.content }}</s>{% endfor %}"
+    template = turns + "{% if add_generation_prompt %}<s>assistant: {% endif %}"
+    sample = gm.Chat(template=template, train_key="w", fields={"reward": gm.Field(per="sample")})
+    dataset = gm.PackedDataset(
+        str(tmp_path / "0.jsonl"), tokenizer=str(tokenizer_file.parent), sample=sample, sequence_length=64,
+        batch_size=1, packing="best_fit", epochs=None,
+    )  # fmt: skip
+    batch = next(megatron.ExternalLoader(dataset, 1, 0, 1))
+    assert batch["loss_mask"].unique().tolist() == [0.0, 0.5]
+    np.testing.assert_array_equal(batch["loss_mask"], next(iter(dataset))["targets_weight"])
+    assert batch["reward"][0, 0] == 3.0
 
 
 def test_segments_for_attention(dataset):

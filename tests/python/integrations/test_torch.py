@@ -106,6 +106,36 @@ class TestBatches:
         assert shared == {"inputs_segmentation", "input_ids", "weight"}
         assert found["columns"] == [{"a": 1}, None]
 
+    def test_values_that_are_no_integers_stay(self):
+        arrays = {
+            "soft_labels": np.full((1, 2), 0.5, np.float32),
+            "fluids": np.full((1, 2), 0.25),
+            "uuids": np.array(["a", "b"]),
+            "prompt_true_length": np.ones(1, np.int32),
+            "prompt": np.full((1, 2), 0.75, np.float16),
+        }
+        found = tensors.on_cpu(arrays)
+        assert found["soft_labels"].tolist() == [[0.5, 0.5]]
+        assert (found["fluids"].dtype, found["fluids"].tolist()) == (torch.float64, [[0.25, 0.25]])
+        assert found["uuids"] == ["a", "b"]
+        assert found["prompt"].tolist() == [[0.75, 0.75]]
+
+    def test_worker_processes_are_refused(self, arguments):
+        class Rows(torch.utils.data.IterableDataset):
+            def __init__(self, dataset):
+                self.dataset = dataset
+
+            def __iter__(self):
+                return iter(Loader(self.dataset))
+
+        rows = Rows(gm.PackedDataset(**arguments))
+        one = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=1, multiprocessing_context="fork")
+        wanted = sum(1 for _ in rows.dataset)
+        assert sum(1 for _ in one) == wanted
+        two = torch.utils.data.DataLoader(rows, batch_size=None, num_workers=2, multiprocessing_context="fork")
+        with pytest.raises(gm.ArgumentError, match="has 2 worker processes, each of which would deliver all rows"):
+            next(iter(two))
+
     def test_endless_datasets_do_not_end(self, arguments, expected):
         endless = gm.PackedDataset(**arguments, epochs=None)
         count = 2 * len(expected)
@@ -127,6 +157,8 @@ class TestBatches:
             Loader(gm.PackedDataset(**arguments), rank=1)
         with pytest.raises(gm.ArgumentTypeError, match="got list_iterator"):
             Loader(iter([]))
+        with pytest.raises(gm.ArgumentError, match=r"as many rows in a batch, found \{'a': 4, 'b': 2\}"):
+            Loader([{"a": np.ones((4, 1)), "b": np.ones((2, 1))}], 1, 2)
 
     def test_length_is_known_of_prompts_alone(self, arguments, prompts):
         with pytest.raises(TypeError):
@@ -176,6 +208,37 @@ class TestRanks:
         assert {name for name in other if name.startswith("lane_")} == {"lane_2", "lane_3"}
         with pytest.raises(gm.StateError, match="also needs 0, 1"):
             loaders[0].load_state_dict(other)
+
+    def test_states_of_different_steps_are_not_joined(self, arguments):
+        dataset = gm.PackedDataset(**arguments, epochs=None)
+        loaders = [Loader(dataset, rank, 2) for rank in range(2)]
+        for loader in (*loaders, loaders[1]):
+            next(loader)
+        one, other = (loader.state_dict() for loader in loaders)
+        for joined_state, steps in ((one | other, "1 in lane 0 and 2"), (other | one, "2 in lane 2 and 1")):
+            with pytest.raises(gm.StateError, match=f"joined of states of different steps, {steps}"):
+                Loader(dataset).load_state_dict(joined_state)
+
+    def test_states_of_earlier_builds_restore(self, arguments):
+        loader = Loader(gm.PackedDataset(**arguments))
+        next(loader)
+        state = {
+            name: value.partition(" ")[2] if name.startswith("lane_") else value
+            for name, value in loader.state_dict().items()
+        }
+        again = Loader(gm.PackedDataset(**arguments))
+        again.load_state_dict(state)
+        assert_same(as_arrays(again), as_arrays(loader))
+
+    def test_numbers_of_ranks_that_do_not_divide(self, arguments):
+        with pytest.raises(gm.ArgumentError, match=r"world_size=8: the number of ranks must divide .* lanes=4"):
+            Loader(gm.PackedDataset(**arguments, epochs=None), 0, 8)
+        with pytest.raises(gm.ArgumentError, match=r"world_size=3: the number of ranks must divide .* batch_size=8"):
+            Loader(gm.PackedDataset(**arguments), 0, 3)
+
+    def test_loaders_are_not_pickled(self, arguments):
+        with pytest.raises(gm.ArgumentTypeError, match="neither pickled nor copied: pickle the dataset"):
+            pickle.dumps(Loader(gm.PackedDataset(**arguments)))
 
     def test_mixtures(self, arguments, shards):
         source = {"text_field": "raw_content", "epochs": None}
@@ -237,6 +300,18 @@ class TestRanks:
             Loader(batches, 0, 3)
         with pytest.raises(gm.StateError, match="by another dataset"):
             Loader(batches).load_state_dict(Loader(rows).state_dict())
+
+        def made(seed=3, size=4):
+            return grain.MapDataset.source(rows).shuffle(seed=seed).batch(size, drop_remainder=True)
+
+        loader = Loader(batches)
+        first = as_arrays(itertools.islice(loader, 2))
+        again = Loader(made())  # as another process makes it
+        again.load_state_dict(loader.state_dict())
+        assert_same(first + as_arrays(again), list(batches))
+        for other in (made(seed=4), made(size=2), made().repeat(2), made()[:-1]):
+            with pytest.raises(gm.StateError, match="by another dataset"):
+                Loader(other).load_state_dict(loader.state_dict())
 
     def test_the_last_rows_are_filled_with_padding(self, arguments, tmp_path):
         gm.pack(gm.PackedDataset(**arguments), tmp_path / "packed", steps=1)
@@ -366,6 +441,43 @@ class TestPaddingFree:
         for batches in found.values():
             assert_same(batches, found["hf"])
 
+    @pytest.mark.parametrize(
+        ("layout", "more"),
+        [
+            *itertools.product(("maxtext", "grain", "hf", "varlen"), ({}, {"packing": "concat"}, {"packing": "pad"})),
+            *itertools.product(("maxtext", "grain", "hf"), ({"pad_segments_to": 4},)),
+        ],
+    )
+    def test_fields_go_with_their_tokens_and_samples(self, tmp_path, layout, more):
+        records, number = [], 1
+        for size in (3, 1, 7, 16, 2, 2, 5, 4, 11, 0, 6):
+            ids = list(range(number, number + size))
+            records.append({"ids": ids, "half": [0.5 * token for token in ids], "reward": float(number)})
+            number += size
+        (tmp_path / "0.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        fields = {"half": gm.Field(), "reward": gm.Field(per="sample", shape=())}
+        most = {} if more.get("packing") == "pad" else {"max_segments": 16}  # as many as tokens of a row
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), sample=gm.Tokens("ids", fields=fields), sequence_length=16, batch_size=2,
+            layout=layout, provenance=16, **{"packing": "best_fit", **most, **more},
+        )  # fmt: skip
+        first_of = {token: record["ids"][0] for record in records for token in record["ids"]}
+        seen = set()
+        for batch in Loader(dataset, padding_free=True):
+            (ids,), (halves,), (labels,) = (batch[name].tolist() for name in ("input_ids", "half", "labels"))
+            borders, rewards = batch["cu_seq_lens_q"].tolist(), batch["reward"][0].tolist()
+            assert len(rewards) == len(borders) - 1
+            for start, end, reward in zip(borders, borders[1:], rewards, strict=False):
+                assert {float(first_of.get(token, 0)) for token in ids[start:end]} == {reward}
+            wanted = [
+                0.5 * token * (layout != "maxtext" or label >= 0) for token, label in zip(ids, labels, strict=True)
+            ]
+            assert halves == wanted
+            assert batch["provenance"].shape == (2, 16, 4)
+            assert not [name for name in batch if name.startswith(("next_", "targets_"))]
+            seen |= set(ids)
+        assert seen - {0} == set(range(1, number))
+
     def test_rows_of_padding_are_one_element(self):
         zeros = np.zeros((2, 4), np.int32)
         batch = {"input_ids": zeros, "attention_mask": zeros, "position_ids": zeros, "labels": zeros - 100}
@@ -375,6 +487,28 @@ class TestPaddingFree:
         assert found["max_length_k"] == 1
         assert found["advantages"].shape == (1, 1)
         assert found["source"].shape == (2,)
+
+    def test_pairs_are_numbered_through(self, tmp_path, tokenizer_file):
+        records = [{"prompt": f"{n}", "good": "a" * (1 + n % 3), "bad": "b"} for n in range(24)]
+        (tmp_path / "0.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), tokenizer=str(tokenizer_file.parent), sequence_length=32, batch_size=4,
+            sample=gm.Preference(gm.Completion("prompt", "good"), gm.Completion("prompt", "bad")),
+            packing="best_fit", truncation="drop", layout="hf",
+        )  # fmt: skip
+        for batch in Loader(dataset, padding_free=True):
+            count = len(batch["cu_seq_lens_q"]) - 1
+            assert batch["pair"].tolist() == [[1 + segment // 2 for segment in range(count)]]
+            assert count > 4
+
+    def test_fields_do_not_replace_other_arrays(self, tmp_path):
+        (tmp_path / "0.jsonl").write_text(json.dumps({"ids": [1, 2], "labels": [0.5, 0.5]}))
+        dataset = gm.PackedDataset(
+            str(tmp_path / "0.jsonl"), sample=gm.Tokens("ids", fields={"labels": gm.Field()}), sequence_length=4,
+            batch_size=1, layout="grain",
+        )  # fmt: skip
+        with pytest.raises(gm.ArgumentError, match=r"fields\['labels'\]: a batch has an array of that name"):
+            next(Loader(dataset, padding_free=True))
 
     def test_arrays_without_a_mask_are_refused(self):
         zeros = np.zeros((2, 4), np.int32)

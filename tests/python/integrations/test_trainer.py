@@ -207,12 +207,54 @@ def test_trl_trains_on_the_stream_and_resumes(tmp_path, dataset, expected, flat)
     assert resumed["losses"] == found["losses"]
 
 
+def trainer_of(tmp_path, **more):
+    from transformers import Trainer, TrainingArguments
+
+    common = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": [], "max_steps": 3}
+    return Trainer(programs.model(), args=TrainingArguments(**common | more))
+
+
+def test_a_stream_that_is_attached_later_takes_the_place_of_the_first(tmp_path, dataset):
+    found = []
+    for seeds in ((1, 5), (5,)):
+        trainer = trainer_of(tmp_path / str(len(seeds)), save_steps=2, logging_steps=1)
+        for seed in seeds:
+            trainers.attach(trainer, gm.PackedDataset(**{**dataset, "seed": seed}))
+        trainer.train()
+        found.append([entry["loss"] for entry in trainer.state.log_history if "loss" in entry])
+        assert (tmp_path / str(len(seeds)) / "checkpoint-2" / trainers.STATE_FILE).exists()
+    assert found[0] == found[1]
+
+
+def test_predictions_of_a_stream_that_ends(tmp_path, dataset):
+    trainer = trainer_of(tmp_path, per_device_eval_batch_size=4)
+    trainers.attach(trainer, gm.PackedDataset(**dataset))
+    small = gm.PackedDataset(**{**dataset, "epochs": 1, "lanes": 2, "shards": dataset["shards"].replace("*", "[23]")})
+    found = trainer.predict(small)
+    np.testing.assert_array_equal(found.label_ids, np.concatenate([batch["labels"] for batch in small]))
+    assert trainer.evaluate(small)["eval_loss"] == pytest.approx(found.metrics["test_loss"])
+
+
 class TestRefused:
     def trainer(self, tmp_path, **more):
-        from transformers import Trainer, TrainingArguments
+        return trainer_of(tmp_path, **more)
 
-        common = {"output_dir": str(tmp_path), "use_cpu": True, "report_to": [], "max_steps": 3}
-        return Trainer(programs.model(), args=TrainingArguments(**common | more))
+    def test_weights_that_the_model_does_not_take(self, tmp_path, dataset):
+        (tmp_path / "chats.jsonl").write_text(
+            json.dumps(
+                {"messages": [{"role": "user", "content": "a"}, {"role": "assistant", "content": "b", "w": 0.5}]}
+            )
+        )
+        turns = "{% for message in messages %}<s>{{ message.role }}: {{ message.content }}</s>{% endfor %}"
+        template = turns + "{% if add_generation_prompt %}<s>assistant: {% endif %}"
+        chat = gm.Chat(template=template, train_key="w")
+        weighted = {**dataset, "shards": str(tmp_path / "chats.jsonl"), "sample": chat, "lanes": 1}
+        del weighted["text_field"]
+        with pytest.raises(gm.ArgumentError, match=r"have weights \(train_key=\), which the model does not take"):
+            trainers.attach(self.trainer(tmp_path), gm.PackedDataset(**weighted))
+        kept = self.trainer(tmp_path, remove_unused_columns=False)
+        trainers.attach(kept, gm.PackedDataset(**weighted))
+        assert "weight" in next(iter(kept.get_train_dataloader()))
 
     def test_other_batch_sizes(self, tmp_path, dataset):
         with pytest.raises(gm.ArgumentError, match="batch_size=8: expected 2 rows per device x 1 process x 2 accum"):

@@ -4,6 +4,7 @@ import json
 import re
 import urllib.parse
 
+import grain
 import numpy as np
 import pytest
 
@@ -93,7 +94,7 @@ def test_each_answer_has_its_mask_in_every_layout(folder, rows, prompt, layout, 
             assert f"{name}_labels" not in batch
     assert batch["margin"].tolist() == [0.0, 0.5, 1.0, 1.5]
     assert "prompt" not in batch
-    described = None if layout == "ragged" else dataset._describe_element()
+    described = None if layout == "ragged" else grain.experimental.get_element_spec(dataset)
     if described:
         arrays = {key: (array.shape, array.dtype) for key, array in batch.items() if key in described}
         assert arrays == {key: (spec.shape, spec.dtype) for key, spec in described.items()}

@@ -1,5 +1,6 @@
 """Hosts that take equally many steps, each of which reads all lanes."""
 
+import grain
 import numpy as np
 import pytest
 
@@ -33,7 +34,7 @@ def test_hosts_deliver_the_parts_of_each_global_batch(dataset, hosts, packing):
             {name: np.concatenate([one[name] for one in step]) for name in step[0]} for step in zip(*found, strict=True)
         )
         assert_same_batches(joined, whole)
-    described = parts[-1]._describe_element()
+    described = grain.experimental.get_element_spec(parts[-1])
     assert {name: array.shape for name, array in found[-1][0].items()} == {
         name: entry.shape for name, entry in described.items()
     }

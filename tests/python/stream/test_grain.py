@@ -461,3 +461,59 @@ def test_interpreter_exits_silently_although_on_stats_raises(shards, tokenizer_f
     command = [sys.executable, "-c", textwrap.dedent(code)]
     done = subprocess.run(command, capture_output=True, text=True, timeout=PATIENCE)
     assert (done.returncode, done.stderr) == (0, "")
+
+
+LATE = """
+import copy, pickle, sys
+
+import gristmill as gm
+
+ids, prompts = sys.argv[1:]
+dataset = gm.PackedDataset(ids, sample=gm.Tokens("ids"), sequence_length=8, batch_size=2)
+iterator = iter(dataset)
+first, state = next(iterator), iterator.get_state()
+iterator.set_state(state)
+wanted = [batch["inputs"].tolist() for batch in dataset]
+for other in (copy.copy(dataset), copy.deepcopy(dataset), pickle.loads(pickle.dumps(dataset))):
+    assert [batch["inputs"].tolist() for batch in other] == wanted
+prompt = gm.PromptDataset(prompts, tokenizer=sys.argv[1].replace("ids.jsonl", "tokenizer.json"),
+                          prompt=gm.Text("prompt"), prompt_length=8, batch_size=2, layout="hf", columns=False, pad=0)
+count = sum(1 for _ in prompt)
+iterator.close()
+assert not {"grain", "jax"} & sys.modules.keys(), "loaded too early"
+
+iterator = iter(dataset)
+if sys.argv[0] == "-c":
+    import grain
+    assert isinstance(dataset, grain.IterDataset) and isinstance(iterator, grain.DatasetIterator)
+    assert isinstance(prompt, grain.IterDataset) and issubclass(gm.PackedDataset, grain.IterDataset)
+mapped = dataset.map(lambda batch: batch["inputs"].tolist())
+import grain
+assert isinstance(iterator, grain.DatasetIterator)
+assert list(mapped) == wanted == [batch["inputs"].tolist() for batch in iterator]
+grain.experimental.assert_equal_output_after_checkpoint(dataset)
+grain.experimental.assert_equal_output_after_checkpoint(prompt)
+spec = grain.experimental.get_element_spec(dataset)
+assert {name: value.shape for name, value in spec.items()} == dataset.shapes
+assert grain.experimental.get_element_spec(prompt)
+threaded = grain.experimental.ThreadPrefetchIterDataset(dataset, prefetch_buffer_size=2)
+assert [batch["inputs"].tolist() for batch in threaded] == wanted
+assert len(list(prompt.map(lambda batch: batch))) == count > 0
+"""
+
+
+def test_grain_is_loaded_by_who_uses_it(tmp_path, tokenizer_json):
+    (tmp_path / "tokenizer.json").write_bytes(tokenizer_json)
+    ids, prompts = tmp_path / "ids.jsonl", tmp_path / "prompts.jsonl"
+    ids.write_text("".join(json.dumps({"ids": list(range(1, 2 + n % 11))}) + "\n" for n in range(40)))
+    prompts.write_text("".join(json.dumps({"prompt": f"number {n}"}) + "\n" for n in range(9)))
+    program = tmp_path / "late.py"
+    program.write_text(LATE)
+    for command in (["-c", LATE], [str(program)]):  # loaded by the program, and by `map`
+        done = subprocess.run(
+            [sys.executable, "-W", "ignore", *command, str(ids), str(prompts)],
+            capture_output=True,
+            text=True,
+            timeout=PATIENCE,
+        )
+        assert done.returncode == 0, done.stderr

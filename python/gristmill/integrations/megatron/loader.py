@@ -15,8 +15,13 @@ from gristmill.errors import ArgumentError, StateError
 from gristmill.integrations.torch import states
 from gristmill.integrations.torch.loader import PartedLoader
 from gristmill.integrations.torch.ranks import Ranks
+from gristmill.integrations.torch.steps import has_weights
 from gristmill.integrations.torch.tensors import Tensors
 
+# The arrays of the layout, which have Megatron-LM's names in a batch.
+_OF_ROWS = frozenset(
+    {"inputs", "inputs_segmentation", "inputs_position", "targets", "targets_segmentation", "targets_position"}
+)
 _TAKEN, _FORM = "micro_batches", "micro_batch_size"
 
 
@@ -42,7 +47,7 @@ class ExternalLoader:
         apart; needs a `micro_batch_size` of 1. The padding of a row is a segment of its own.
 
     Raises:
-      ArgumentError: a value is not allowed, or the global batch cannot be divided.
+      ArgumentError: a value is not allowed, the global batch cannot be divided, or rows have images.
     """
 
     def __init__(
@@ -54,6 +59,8 @@ class ExternalLoader:
             raise ArgumentError(
                 "the layout of the dataset: expected 'maxtext', whose targets are shifted as labels are"
             )
+        if images := sorted(name for name in dataset.shapes if name.startswith("image")):
+            raise ArgumentError(f"Megatron-LM's batches of text have no place for {', '.join(images)}")
         rows = (dataset.batch_size or 0) // max(1, world_size)
         if rows == 0 or rows % micro_batch_size:
             raise ArgumentError(
@@ -62,6 +69,7 @@ class ExternalLoader:
             )
         self.dataset = dataset
         self._form, self._has_segments = micro_batch_size, cu_seqlens
+        self._has_weights = has_weights(dataset)
         self._loader = _Alone(dataset, parts=rows // micro_batch_size, rank=rank, world_size=world_size, device="cpu")
         # The micro-batches of the step that is being delivered, how many were, and the state before it.
         self._parts: list[Tensors] = []
@@ -77,7 +85,8 @@ class ExternalLoader:
         Returns:
           `tokens`, `labels` (shifted; 0 where there is none) and `position_ids` (from 0 in each document), int64, and
           `loss_mask`, float32: `[micro_batch_size, sequence_length]`. With `cu_seqlens` also that, int32
-          `[1, segments + 1]`, and `max_seqlen`, int32 `[1]`.
+          `[1, segments + 1]`, and `max_seqlen`, int32 `[1]`. Where messages have weights (`train_key`), these are the
+          `loss_mask`. Other fields have the names of the dataset.
 
         Raises:
           StopIteration: all lanes of all ranks have delivered all their epochs.
@@ -88,11 +97,13 @@ class ExternalLoader:
             self._parts, self._taken, self._before = self._loader.next_parts(), 0, before
         rows = self._parts[self._taken]
         self._taken += 1
+        is_trained = (rows["targets_segmentation"] != 0).float()
         batch = {
             "tokens": rows["inputs"],
             "labels": rows["targets"],
-            "loss_mask": (rows["targets_segmentation"] != 0).float(),
+            "loss_mask": rows["targets_weight"] if self._has_weights else is_trained,
             "position_ids": rows["inputs_position"].long(),
+            **{name: value for name, value in rows.items() if name not in _OF_ROWS},
         }
         if self._has_segments:
             ends = _borders(rows["inputs_segmentation"][0].numpy())

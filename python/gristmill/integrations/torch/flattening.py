@@ -1,6 +1,6 @@
 """The tokens of a batch's rows as one row without padding, as attention over segments of different length takes it."""
 
-from collections.abc import Mapping
+from collections.abc import Iterator, Mapping
 from typing import Any, NamedTuple
 
 import numpy as np
@@ -22,20 +22,25 @@ class _Rows(NamedTuple):
     others: Mapping[str, Any]
 
 
-def flattened(batch: Mapping[str, Any]) -> dict[str, Any]:
+def flattened(batch: Mapping[str, Any], contents: Mapping[str, str] | None = None) -> dict[str, Any]:
     """The tokens of some rows as one row.
 
     Args:
       batch: the arrays of some rows, of any layout.
+      contents: what each array holds, as the core says it. None: it is not known, and an array `[rows, sequence_length,
+        ...]` has a value for each token.
 
     Returns:
       `input_ids`, `labels` and `position_ids`, int64 `[1, n]`: labels are not shifted, and -100 on the first token of
       each segment. `cu_seq_lens_q` and `cu_seq_lens_k`, int32 `[segments + 1]`: where each segment begins, and the end.
-      `max_length_q` and `max_length_k`: the tokens of the longest one. Other arrays with a value for each token become
-      `[1, n]`. Rows of nothing but padding become one element of padding.
+      `max_length_q` and `max_length_k`: the tokens of the longest one. Fields of tokens become `{name}`, `[1, n, ...]`,
+      with the value of the token itself in every layout, and fields of samples `[1, segments, ...]`, with pairs
+      numbered from 1. Other arrays stay.
+      Rows of nothing but padding become one element of padding.
 
     Raises:
-      ArgumentError: the arrays are of no layout of packed rows, or do not say what is padding.
+      ArgumentError: the arrays are of no layout of packed rows, do not say what is padding, or a field has the name of
+        another array.
     """
     rows = _rows(batch)
     keep = rows.is_token
@@ -47,10 +52,7 @@ def flattened(batch: Mapping[str, Any]) -> dict[str, Any]:
     starts = np.flatnonzero(positions == 0)
     ends = np.append(starts, len(positions)).astype(np.int32)
     longest = int(np.diff(ends).max())
-    others = {
-        name: array[keep][None] if array.shape[:2] == keep.shape else array for name, array in rows.others.items()
-    }
-    return {
+    found: dict[str, Any] = {
         "input_ids": rows.ids[keep][None].astype(np.int64),
         "labels": labels[None].astype(np.int64),
         "position_ids": positions[None].astype(np.int64),
@@ -58,8 +60,40 @@ def flattened(batch: Mapping[str, Any]) -> dict[str, Any]:
         "cu_seq_lens_k": ends.copy(),
         "max_length_q": longest,
         "max_length_k": longest,
-        **others,
     }
+    for name, value in _others(rows, keep, contents):
+        if name in found:
+            raise ArgumentError(f"fields[{name!r}]: a batch has an array of that name already; give it another one")
+        found[name] = value
+    return found
+
+
+def _others(rows: _Rows, keep: Array, contents: Mapping[str, str] | None) -> Iterator[tuple[str, Any]]:
+    """The arrays beside those of the tokens."""
+    starts = keep & (rows.positions == 0)
+    for name, array in rows.others.items():
+        content = _content(name, array, keep) if contents is None else contents.get(name)
+        if content == "value":
+            yield name, array[keep][None]
+        elif content == "target_value":  # the next token's: the first of a segment is no target
+            values = np.zeros_like(array)
+            values[:, 1:] = array[:, :-1]
+            values[starts] = 0
+            yield name.removeprefix("targets_"), values[keep][None]
+        elif content in ("sample_value", "pair"):
+            if content == "pair":  # rows count them from 1
+                before = np.concatenate([[0], array.max(axis=1).cumsum()[:-1]])
+                array = np.where(array > 0, array + before[:, None], 0).astype(array.dtype)
+            yield name, array[np.arange(array.shape[1]) < starts.sum(axis=1)[:, None]][None]
+        elif content != "next_value":
+            yield name, array
+
+
+def _content(name: str, array: Any, keep: Array) -> str:
+    """A guess at what an array holds, by its shape."""
+    if array.shape[:2] != keep.shape:
+        return "other"
+    return "target_value" if name.startswith("targets_") else "value"
 
 
 def _rows(batch: Mapping[str, Any]) -> _Rows:

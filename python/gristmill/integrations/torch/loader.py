@@ -5,9 +5,10 @@ from collections.abc import Mapping
 from typing import Any, Self
 
 import torch
+from torch.utils.data import get_worker_info
 
 from gristmill._util import checks
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, ArgumentTypeError
 from gristmill.integrations.torch import flattening, states
 from gristmill.integrations.torch.ranks import Ranks, all_ranks, own_rank, whole_state
 from gristmill.integrations.torch.steps import Rows
@@ -41,7 +42,8 @@ class Loader:
       padding_free: whether a batch is one row `[1, n]` of its tokens without padding: `input_ids`, `labels` (not
         shifted; -100 where nothing is trained and on the first token of each segment), `position_ids`,
         `cu_seq_lens_q`, `cu_seq_lens_k` (int32 `[segments + 1]`), `max_length_q`, `max_length_k` (integers); no mask.
-        Rows of nothing but padding are one element of padding.
+        Fields of tokens are `[1, n, ...]`, fields of samples `[1, segments, ...]`. Rows of nothing but padding are one
+        element of padding.
 
     Attributes:
       dataset: the dataset.
@@ -71,7 +73,7 @@ class Loader:
         self._ranks = self._processes()
         self._rows = Rows(dataset, self.rank, self.world_size, self._ranks, with_mask=self._is_flat)
         self.batch_size = self._rows.rows
-        if self._is_flat and any(name.startswith("image") for name in self._rows.names or ()):
+        if self._is_flat and any(name.startswith("image") for name in self._rows.contents or ()):
             raise ArgumentError("padding_free=True: rows with images keep their padding; leave it out")
         self._steps = self._rows.steps()
         self._start = self._steps.get_state()
@@ -99,7 +101,8 @@ class Loader:
         Raises:
           StopIteration: all lanes of all ranks have delivered all their epochs.
           ShardError: a record of this rank's shards cannot be used.
-          ArgumentError: the processes have different streams, or other ranks than were named: raised on all of them.
+          ArgumentError: the processes have different streams, or other ranks than were named: raised on all of them. Or
+            several worker processes of a `DataLoader` call it.
           StateError: the processes resumed at different steps: raised on all of them.
         """
         return self.next_parts()[0]
@@ -108,6 +111,12 @@ class Loader:
         """The next batch in its parts, see `PartedLoader`."""
         if self._is_at_end:
             raise StopIteration
+        worker = get_worker_info()
+        if worker is not None and worker.num_workers > 1:
+            raise ArgumentError(
+                f"a DataLoader has {worker.num_workers} worker processes, each of which would deliver all rows of this "
+                "rank: use the Loader itself, whose threads do their work"
+            )
         self._compare()
         try:
             return self._made(next(self._steps)) if self._mover is None else self._moved(self._mover)
@@ -128,7 +137,10 @@ class Loader:
         return [mover.ready(batch, event) for batch, event in moved]
 
     def _made(self, arrays: dict[str, Any]) -> list[Tensors]:
-        found = [on_cpu(flattening.flattened(part) if self._is_flat else part) for part in self._divided(arrays)]
+        contents = self._rows.contents
+        found = [
+            on_cpu(flattening.flattened(part, contents) if self._is_flat else part) for part in self._divided(arrays)
+        ]
         return found if self._device.type in ("cpu", "cuda") else [on_device(part, self._device) for part in found]
 
     def _divided(self, arrays: dict[str, Any]) -> list[dict[str, Any]]:
@@ -188,6 +200,11 @@ class Loader:
     def close(self) -> None:
         """Stops and joins the threads. Yielded batches stay valid."""
         self._steps.close()
+
+    def __reduce__(self) -> Any:
+        raise ArgumentTypeError(
+            "a Loader has threads, and is neither pickled nor copied: pickle the dataset, and save the state_dict()"
+        )
 
 
 class PartedLoader(Loader):

@@ -1,12 +1,14 @@
 """The rows of one rank of each step of a stream, as arrays: of packed rows, of prompts, and of batches by index."""
 
+import functools
 import operator
-from collections.abc import Callable, Mapping, Sequence
+from collections.abc import Callable, Mapping
 from typing import Any, Protocol
 
 import numpy as np
 
 from gristmill import PackedDataset, PackedRows, PromptDataset
+from gristmill._dataset.packed import spec_of
 from gristmill.errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill.integrations.torch.ranks import Ranks
 
@@ -37,7 +39,7 @@ class Rows:
       steps: makes an iterator over them.
       rows: the number of rows of this rank in a step.
       length: the number of steps; None if it is not known, or there is no end.
-      names: the arrays of a step; None if they are not known before the first one.
+      contents: what each array of a step holds, by its name; None if it is not known before the first one.
       fingerprint: names the stream.
       differences: says how the stream differs from that of another fingerprint.
       batch_size: rows of a step of all ranks.
@@ -61,7 +63,7 @@ class Rows:
         """
         self.steps: Callable[[], Steps]
         self.length: int | None = None
-        self.names: Sequence[str] | None = None
+        self.contents: Mapping[str, str] | None = None
         self.differences: Callable[[str], str] = lambda _: ""
         if isinstance(dataset, PackedDataset):
             self._take_packed(dataset, rank, world_size, ranks, with_mask)
@@ -72,7 +74,7 @@ class Rows:
         elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
             indexed = IndexedSteps(dataset, rank, world_size)
             self.steps = lambda: IndexedSteps(dataset, rank, world_size)
-            self.batch_size, self.length, self.fingerprint = indexed.batch_size, indexed.steps, repr(dataset)
+            self.batch_size, self.length, self.fingerprint = indexed.batch_size, indexed.steps, indexed.fingerprint
         else:
             raise ArgumentTypeError(
                 f"dataset: expected a gm.PackedDataset, gm.PromptDataset, gm.PackedRows or a grain.MapDataset of "
@@ -92,6 +94,12 @@ class Rows:
             )
         # Ranks without a process group cannot vote: then each reads all lanes, and knows the end of all.
         alone = world_size > 1 and ranks is None and dataset.ends
+        reads_all = alone or dataset.equal_steps
+        name, number = ("batch_size", dataset.batch_size) if reads_all else ("lanes", dataset.lanes)
+        if number % world_size:
+            raise ArgumentError(
+                f"world_size={world_size}: the number of ranks must divide the dataset's {name}={number}"
+            )
         own = dataset.for_hosts(
             rank, world_size, equal_steps=True if alone else None, attention_mask=True if with_mask else None
         )
@@ -99,7 +107,8 @@ class Rows:
             self.steps = lambda: own.iterate_together(ranks.vote)
         else:
             self.steps = lambda: iter(own)
-        self.batch_size, self.names = dataset.batch_size, list(own.shapes)
+        self.batch_size = dataset.batch_size
+        self.contents = {field.name: field.content for field in spec_of(own).fields}
         self.fingerprint, self.differences = own.fingerprint, own.differences
 
 
@@ -109,6 +118,7 @@ class IndexedSteps:
     Attributes:
       batch_size: rows of a step of all ranks.
       steps: the number of steps.
+      fingerprint: names the dataset, see `described`.
     """
 
     def __init__(self, dataset: Any, rank: int, world_size: int) -> None:
@@ -119,6 +129,7 @@ class IndexedSteps:
         count = len(dataset)
         self.batch_size = world_size if self._has_rows else _rows_of(dataset[0], world_size) if count else world_size
         self.steps = -(-count // world_size) if self._has_rows else count
+        self.fingerprint = described(dataset)
 
     def __next__(self) -> Arrays:
         """The rows of this rank in the next step.
@@ -142,7 +153,7 @@ class IndexedSteps:
 
     def get_state(self) -> dict[str, Any]:
         """The position after the last step, the same on all ranks."""
-        return {"fingerprint": repr(self._dataset), "step": self._taken}
+        return {"fingerprint": self.fingerprint, "step": self._taken}
 
     def set_state(self, state: Mapping[str, Any]) -> None:
         """Moves to a position.
@@ -150,7 +161,7 @@ class IndexedSteps:
         Raises:
           StateError: it is of another dataset, or damaged.
         """
-        own, found = repr(self._dataset), state.get("fingerprint")
+        own, found = self.fingerprint, state.get("fingerprint")
         if found != own:
             raise StateError(f"the state was saved by another dataset: it was {found}, and is {own}")
         taken = state.get("step")
@@ -162,16 +173,49 @@ class IndexedSteps:
         """Does nothing: there are no threads."""
 
 
+def has_weights(dataset: Any) -> bool:
+    """Whether the messages of a dataset say how much they are trained on: its rows have the field `weight`."""
+    return isinstance(dataset, PackedDataset) and any(field.is_weight for field in spec_of(dataset).carried_fields)
+
+
+def described(dataset: Any) -> str:
+    """A description of a dataset with random access, the same in all processes and runs that make the same one.
+
+    The `repr` of a `grain.MapDataset` has an address of memory. Its description has the classes, numbers and texts of
+    each transformation, such as its seed, and the number of items. Functions are not told apart.
+    """
+    if not hasattr(dataset, "_parents"):
+        text = repr(dataset)
+        return text if " at 0x" not in text else f"{type(dataset).__name__} of {len(dataset)}"
+    cached = {name for kind in type(dataset).__mro__ for name, value in vars(kind).items() if _is_cached(value)}
+    values = {
+        name.lstrip("_"): value.item() if isinstance(value, np.generic) else value
+        for name, value in sorted(vars(dataset).items())
+        if name not in cached and isinstance(value, int | float | str | np.generic)
+    }
+    source = vars(dataset).get("_source")
+    parts = [described(parent) for parent in dataset._parents] + ([] if source is None else [described(source)])
+    settings = [f"{name}={value!r}" for name, value in values.items()]
+    return f"{type(dataset).__name__}({', '.join([*parts, *settings, f'len={len(dataset)}'])})"
+
+
+def _is_cached(value: Any) -> bool:
+    return isinstance(value, functools.cached_property)
+
+
 def _rows_of(batch: Any, world_size: int) -> int:
     """The rows of a batch.
 
     Raises:
-      ArgumentError: they cannot be divided among the ranks.
+      ArgumentError: they cannot be divided among the ranks, or the arrays differ in their number.
       ArgumentTypeError: it is no dict of arrays with rows.
     """
     if not isinstance(batch, Mapping) or any(np.ndim(array) == 0 for array in batch.values()) or not batch:
         raise ArgumentTypeError("dataset: expected items that are batches, dicts of arrays [rows, ...]; use .batch()")
-    rows = operator.index(len(next(iter(batch.values()))))
+    sizes = {name: operator.index(len(array)) for name, array in batch.items()}
+    rows = next(iter(sizes.values()))
+    if set(sizes.values()) != {rows}:
+        raise ArgumentError(f"dataset: expected arrays of as many rows in a batch, found {sizes}")
     if rows % world_size:
         raise ArgumentError(f"a batch of {rows} rows cannot be divided among world_size={world_size} ranks")
     return rows

@@ -27,11 +27,12 @@ def on_cpu(arrays: Mapping[str, Any]) -> Tensors:
 
 
 def _tensor(name: str, array: "np.ndarray[Any, Any]", arrays: Mapping[str, Any]) -> Any:
-    if array.dtype.name == "bfloat16":  # no kind of NumPy's
+    if array.dtype.name == "bfloat16":  # NumPy has no kind for it
         return torch.from_numpy(array.view(np.int16)).view(torch.bfloat16)
-    if array.dtype.kind not in "biuf":
+    if array.dtype.kind not in "biufc":
         return array.tolist()
-    return torch.from_numpy(array.astype(np.int64, copy=False) if is_long(name, arrays) else array)
+    is_of_ids = array.dtype.kind in "iu" and is_long(name, arrays)  # a field such as `soft_labels` may be of floats
+    return torch.from_numpy(array.astype(np.int64, copy=False) if is_of_ids else array)
 
 
 def on_device(batch: Tensors, device: torch.device) -> Tensors:

@@ -11,6 +11,7 @@ are those of the tokenizer itself. The template, which special tokens go where, 
 import copy
 import itertools
 import logging
+import sys
 from collections.abc import Callable, Sequence
 from dataclasses import dataclass
 from typing import Any
@@ -26,6 +27,8 @@ _LOGGER = logging.getLogger("gristmill")
 _STATE = "_gristmill"
 # The methods that make ids: a class that has its own does more than text to ids.
 _METHODS = ("_encode_plus", "_convert_encoding", "set_truncation_and_padding")
+# Packages whose code reads the `tokenizers` object, and changes it by methods that are known.
+_READERS = frozenset({"gristmill", "transformers"})
 # Texts of which at least one has tokens in any vocabulary.
 _PROBES = ("a", "the", "1", ".", " ", "ア")
 _DEFAULTS: dict[str, Any] = {
@@ -46,6 +49,7 @@ _DEFAULTS: dict[str, Any] = {
     "return_length": False,
     "verbose": True,
     "split_special_tokens": None,
+    "sanitize_control_tokens": False,
 }
 
 
@@ -102,12 +106,12 @@ class _State:
         self._name = type(tokenizer).__name__
         own = [name for name in _METHODS if not _is_of_library(type(tokenizer), name)]
         self.reason = f"the class has a method {own[0]} of its own" if own else ""
-        self._is_said = False
+        self._said: set[str] = set()
 
     def encoder(self, *, splits_special: bool) -> Encoder | None:
         """The encoder; None: the reference computes the ids."""
         if self.reason:
-            self._say()
+            self.say(self.reason)
             return None
         if splits_special not in self._encoders:
             self._encoders[splits_special] = self._make(splits_special=splits_special)
@@ -123,13 +127,14 @@ class _State:
             if encoder.engine == "fast" and encoder.is_function:
                 return encoder
             self.reason = encoder.engine_reason if encoder.engine != "fast" else "its ids are random"
-        self._say()
+        self.say(self.reason)
         return None
 
-    def _say(self) -> None:
-        if not self._is_said:
-            self._is_said = True
-            _LOGGER.warning("%s: the tokenizers library encodes in place of gristmill: %s", self._name, self.reason)
+    def say(self, reason: str) -> None:
+        """Warns that the reference encodes, once for each reason."""
+        if reason not in self._said:
+            self._said.add(reason)
+            _LOGGER.warning("%s: the tokenizers library encodes in place of gristmill: %s", self._name, reason)
 
     def template(self, *, is_pair: bool, add_special_tokens: bool) -> Sequence[_Part] | None:
         """The parts of an encoding; None: they are not known."""
@@ -144,7 +149,9 @@ class _Encoding:
 
     def _encode_plus(self, text: Any, text_pair: Any = None, **options: Any) -> Any:
         found = None
-        if not options.keys() - _DEFAULTS.keys():
+        if unknown := options.keys() - _DEFAULTS.keys():
+            self._state().say(f"calls have options that are not known, {', '.join(sorted(unknown))}")
+        else:
             found = self._encoded(text, text_pair, {**_DEFAULTS, **options})
         if found is None:
             return super()._encode_plus(text=text, text_pair=text_pair, **options)  # type: ignore[misc]
@@ -169,6 +176,7 @@ class _Encoding:
         if (
             not items
             or options["is_split_into_words"]
+            or options["sanitize_control_tokens"]
             or options["return_offsets_mapping"]
             or options["return_overflowing_tokens"]
             or (is_cut and (options["stride"] or len(items[0]) > 1 or truncation == TruncationStrategy.ONLY_SECOND))
@@ -183,6 +191,7 @@ class _Encoding:
             return None
         template = state.template(is_pair=len(items[0]) > 1, add_special_tokens=add_special_tokens)
         if template is None:
+            state.say("its post-processor does more than to put special tokens around a text")
             return None
         added = sum(len(part.special) for part in template)
         if is_cut and (most is None or most <= added):
@@ -280,6 +289,10 @@ class _Encoding:
 
     @property
     def _tokenizer(self) -> Any:
+        # transformers changes it in the methods below alone; others at any time, as the code of models does it:
+        # `tokenizer._tokenizer.post_processor = ...`.
+        if sys._getframe(1).f_globals.get("__name__", "").partition(".")[0] not in _READERS:
+            self._changed()
         return self.__dict__["_tokenizer"]
 
     @_tokenizer.setter

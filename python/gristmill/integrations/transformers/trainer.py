@@ -21,6 +21,7 @@ from gristmill.errors import ArgumentError, StateError
 from gristmill.integrations.torch.loader import PartedLoader
 from gristmill.integrations.torch.passes import Pass
 from gristmill.integrations.torch.ranks import whole_state
+from gristmill.integrations.torch.steps import has_weights
 from gristmill.integrations.torch.tensors import Tensors
 
 STATE_FILE = "gristmill.json"
@@ -37,7 +38,8 @@ def attach(trainer: Any, dataset: Any, *, eval_dataset: Any = None, padding_free
     The stream replaces `train_dataset`, whatever that is. `trainer.train()` begins at its start, and
     `trainer.train(resume_from_checkpoint=...)` continues exactly, on any number of processes: no batch is skipped,
     repeated, or read to be passed over. `args.max_steps` says where training ends; with finite epochs it ends with the
-    stream, if that is shorter. A checkpoint has the state of all lanes once, in `gristmill.json`.
+    stream, if that is shorter. A checkpoint has the state of all lanes once, in `gristmill.json`. Attach another stream
+    later to replace this one.
 
     Args:
       trainer: the trainer; `args.ignore_data_skip` of it is set.
@@ -51,8 +53,9 @@ def attach(trainer: Any, dataset: Any, *, eval_dataset: Any = None, padding_free
         `cu_seq_lens_q` and the like. None: as `SFTTrainer` has it, else False.
 
     Raises:
-      ArgumentError: the batch is another one than the trainer's, its arrays are not those of `transformers`, or the
-        dataset has an end that is not known and `max_steps` is not set.
+      ArgumentError: the batch is another one than the trainer's, its arrays are not those of `transformers`, messages
+        have weights that the model does not take, or the dataset has an end that is not known and `max_steps` is not
+        set.
       StateError: raised by `trainer.train`: a checkpoint has no state, or one of another stream.
     """
     is_flat = bool(getattr(trainer, "padding_free", False)) if padding_free is None else padding_free
@@ -78,6 +81,11 @@ class _TrainBatches:
                 "max_steps, which the schedule of the learning rate needs"
             )
         self._names = _names(trainer)
+        if has_weights(dataset) and self._names is not None and "weight" not in self._names:
+            raise ArgumentError(
+                "the messages of the dataset have weights (train_key=), which the model does not take: set "
+                "remove_unused_columns=False and a loss that multiplies by `weight`, or leave train_key out"
+            )
         self._start = self._loader.state_dict()
         # The states after the last updates, by the number of updates that were made until then.
         self._states: dict[int, dict[str, Any]] = {}
@@ -85,9 +93,9 @@ class _TrainBatches:
         args.ignore_data_skip = True
         trainer.train_dataset = dataset
         trainer.get_train_dataloader = lambda: self
-        self._inner = trainer._inner_training_loop
+        self._inner = _before(trainer._inner_training_loop, "_inner")
         trainer._inner_training_loop = self._train
-        self._inner_save = trainer._save_checkpoint
+        self._inner_save = _before(trainer._save_checkpoint, "_inner_save")
         trainer._save_checkpoint = self._save
 
     @property
@@ -166,10 +174,12 @@ class _EvalBatches:
 
     def __init__(self, trainer: Any, given: Any, *, is_flat: bool) -> None:
         self._trainer, self._is_flat = trainer, is_flat
-        self._inner = trainer.get_eval_dataloader
+        self._inner = _before(trainer.get_eval_dataloader, "_inner")
+        self._inner_test = _before(trainer.get_test_dataloader, "_inner_test")
         if given is not None:
             trainer.eval_dataset = given
         trainer.get_eval_dataloader = self._batches
+        trainer.get_test_dataloader = self._test_batches
         for dataset in trainer.eval_dataset.values() if isinstance(trainer.eval_dataset, dict) else [given]:
             if isinstance(dataset, PackedDataset):
                 self._parts(dataset)
@@ -177,8 +187,12 @@ class _EvalBatches:
     def _batches(self, eval_dataset: Any = None) -> Any:
         own = self._trainer.eval_dataset
         dataset = own[eval_dataset] if isinstance(eval_dataset, str) else own if eval_dataset is None else eval_dataset
-        if not isinstance(dataset, PackedDataset):
-            return self._inner(eval_dataset)
+        return self._pass(dataset) if isinstance(dataset, PackedDataset) else self._inner(eval_dataset)
+
+    def _test_batches(self, test_dataset: Any) -> Any:
+        return self._pass(test_dataset) if isinstance(test_dataset, PackedDataset) else self._inner_test(test_dataset)
+
+    def _pass(self, dataset: PackedDataset) -> "_Pass":
         parts = self._parts(dataset)
         _check_layout(dataset, is_flat=self._is_flat)
         return _Pass(self._trainer, dataset, parts=parts, **_of_loader(self._trainer, is_flat=self._is_flat))
@@ -192,6 +206,12 @@ class _EvalBatches:
                 f"{ranks} {'process' if ranks == 1 else 'processes'}"
             )
         return parts
+
+
+def _before(method: Any, name: str) -> Any:
+    """A trainer's method, where an earlier `attach` has replaced it the one of before."""
+    owner = getattr(method, "__self__", None)
+    return getattr(owner, name) if isinstance(owner, _TrainBatches | _EvalBatches) else method
 
 
 class _Pass(Pass):
