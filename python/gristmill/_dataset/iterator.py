@@ -170,7 +170,7 @@ class PackedDatasetIterator(StreamIterator[Element]):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self._own_rows = spec.own_rows
+        self._equal = spec.running if spec.running.equal_steps else None
 
     @grain_compat.unwrapped
     def __next__(self) -> Element:
@@ -201,8 +201,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
                 taken = core.take()
                 element = taken.arrays
                 if element is not None:
-                    if self._own_rows is not None:
-                        element = {name: array[self._own_rows] for name, array in element.items()}
+                    if self._equal is not None:
+                        element = _part(element, self._equal.shard_index, self._equal.shard_count)
                     element = grain_compat.recorded(self, element)
         except BaseException:
             core.interrupted = 0  # it comes again, whichever thread asks
@@ -239,6 +239,12 @@ class PackedDatasetIterator(StreamIterator[Element]):
         own = self._stream.spec.running.own_lanes
         if entries or own:
             self.set_state(states.merge_lanes(entries, own))
+
+
+def _part(element: Element, index: int, count: int) -> Element:
+    """The rows of one of some hosts, of those of a step."""
+    rows = len(next(iter(element.values()))) // count
+    return {name: array[index * rows : (index + 1) * rows] for name, array in element.items()}
 
 
 def position_of(iterator: StreamIterator[Any]) -> states.State:

@@ -32,7 +32,8 @@ class Stream:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.core = _core.Pipeline(core_of(spec.encoder), spec)
+        first, *others = spec.intervals
+        self.core = _core.Pipeline(core_of(spec.encoder), first, others)
         if _calls_python(spec):
             # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
             weakref.finalize(self, self.core.close)
@@ -92,7 +93,9 @@ class Stream:
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
                 f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states"
             )
-        rows, length = self.spec.rows_per_step, self.spec.rows.sequence_length
+        intervals = self.spec.intervals
+        rows = min(one.rows_per_step for one in intervals)
+        length = min(one.rows.sequence_length for one in intervals)
         if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
             raise StateError(
                 f"the state's step is {checked['step']}: expected at most {most}, because no stream has more steps of "
@@ -124,7 +127,7 @@ class Stream:
         if different := states.incompatibilities(state, self._fingerprint):
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
-                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new, or "
+                "the run that saved it; to add shards, use edits=[gm.Edit(step, shards=...)] with a step to come, or "
                 "add them to a mixture as a source of a later stage"
             )
         states.check_ids(state["ids"], self.spec.encoder.ids_fingerprint)
