@@ -29,7 +29,7 @@ pub enum Given {
     Tokens(Vec<Range<usize>>),
 }
 
-/// What was delivered of a window, all of one epoch.
+/// The delivered documents of a window, all of one epoch.
 #[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct Carried {
     /// The epoch.
@@ -58,7 +58,7 @@ impl Carried {
         position.epoch == self.epoch && matches!(self.records.get(&key(position)), Some(None))
     }
 
-    /// What was delivered of the sample at a position.
+    /// The tokens of the sample at a position that were delivered.
     pub fn of_sample(&self, position: RecordPosition) -> Option<&Given> {
         let samples = self.records.get(&key(position)).filter(|_| position.epoch == self.epoch)?;
         samples.as_ref()?.get(&position.sample)

@@ -37,6 +37,8 @@ pub struct Pipeline {
     taken: Delivered,
     quarantined: DeliveredLog,
     undelivered: Undelivered,
+    /// Steps that were committed before: ranges that are made and not delivered, as skipped ones.
+    committed: Vec<(u64, u64)>,
     /// The position before the steps that are being skipped, and how many records were quarantined before it.
     skipping: Option<(Delivered, u64)>,
     /// The files of the latest workers, one for each source; kept after they end, because a state may still be saved.
@@ -183,6 +185,7 @@ impl Pipeline {
             taken,
             quarantined: DeliveredLog::default(),
             undelivered: Undelivered::default(),
+            committed: Vec::new(),
             skipping: None,
             quarantine_files: Vec::new(),
             busy: Arc::default(),
@@ -235,6 +238,11 @@ impl Pipeline {
             (None, Some((before, quarantined))) => (before, *quarantined),
             (None, None) => (&self.taken, self.quarantined.count()),
         }
+    }
+
+    /// Leaves out steps that were committed, of which each range has a first step and an end.
+    pub fn leave_out(&mut self, committed: Vec<(u64, u64)>) {
+        self.committed = committed;
     }
 
     /// The interval that the cursors of a state belong to: that of the last step before it.
@@ -344,8 +352,11 @@ impl Pipeline {
             return Ok(None);
         }
         // Rows behind a border have another shape.
-        while self.stream.interval.until == Some(self.stream.delivered_from(self.taken.step)) {
-            let (cursors, step) = (self.taken.cursors.clone(), self.stream.delivered_from(self.taken.step));
+        while self.stream.interval.until
+            == Some(delivered_from(&self.stream, &self.committed, self.taken.step))
+        {
+            let (cursors, step) =
+                (self.taken.cursors.clone(), delivered_from(&self.stream, &self.committed, self.taken.step));
             self.taken.step = step;
             self.cross(cursors, Vec::new());
             self.skipping = None;
@@ -355,7 +366,7 @@ impl Pipeline {
         let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never delivered") };
         let lease = Arc::new(padding.copy()?);
         self.undelivered.add(self.taken.clone(), self.quarantined.count());
-        self.taken.step = self.stream.delivered_from(self.taken.step) + 1;
+        self.taken.step = delivered_from(&self.stream, &self.committed, self.taken.step) + 1;
         Ok(Some(Batch { lease, row: None }))
     }
 
@@ -430,7 +441,7 @@ impl Pipeline {
         let before = self.taken.clone();
         let Delivered { step: number, row, cursors, skipped_tokens, .. } = &mut self.taken;
         let (lanes, sources) = (self.host.lanes.len(), self.stream.sources.len());
-        let is_skipped = self.stream.delivered_from(*number) > *number && !step.is_end;
+        let is_skipped = delivered_from(&self.stream, &self.committed, *number) > *number && !step.is_end;
         let is_single = self.host.single_rows && !step.is_end && !is_skipped;
         let given = if is_single { *row..*row + 1 } else { 0..lanes };
         for report in step.reports[given.clone()].iter().flatten() {
@@ -448,7 +459,9 @@ impl Pipeline {
         }
         self.more = step.more;
         if is_skipped {
-            *skipped_tokens += tokens(cursors).saturating_sub(tokens_before);
+            if self.stream.delivered_from(*number) > *number {
+                *skipped_tokens += tokens(cursors).saturating_sub(tokens_before);
+            }
             *number += 1;
             running.step = None;
             self.skipping = Some((before, quarantined));
@@ -638,7 +651,11 @@ impl Pipeline {
         match &self.phase {
             // A batch behind skipped ones or a border may have to be waited for.
             Phase::Running(_) if self.stream.interval.until == Some(self.taken.step) => 0,
-            Phase::Running(_) if self.stream.delivered_from(self.taken.step) > self.taken.step => 0,
+            Phase::Running(_)
+                if delivered_from(&self.stream, &self.committed, self.taken.step) > self.taken.step =>
+            {
+                0
+            }
             Phase::Running(running) => running.consumer.ready(),
             Phase::Idle | Phase::Ended(_) | Phase::Failed(_) => 0,
         }
@@ -664,6 +681,17 @@ fn pool(stream: &StreamSpec, host: &HostSpec) -> Arc<Pool> {
         images.extend(&mut fields);
     }
     Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS)
+}
+
+/// The first step from one on that is neither skipped nor committed.
+fn delivered_from(stream: &StreamSpec, committed: &[(u64, u64)], mut step: u64) -> u64 {
+    loop {
+        step = stream.delivered_from(step);
+        match committed.iter().find(|(first, end)| (*first..*end).contains(&step)) {
+            Some((_, end)) => step = *end,
+            None => return step,
+        }
+    }
 }
 
 /// The tokens that cursors count.

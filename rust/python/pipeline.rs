@@ -233,8 +233,16 @@ impl Pipeline {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
-    /// Moves to a saved state: step, row, and the text of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, lanes: Vec<String>) -> PyResult<()> {
+    /// Moves to a saved state: step, row, and the text of each own lane in order; and ranges of steps from there on that were
+    /// committed.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        row: usize,
+        lanes: Vec<String>,
+        committed: Vec<(u64, u64)>,
+    ) -> PyResult<()> {
         let lanes = lanes.iter().map(|text| state::read_lane(text).map_err(Error::State));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
         Ok(self.with(py, |pipeline| {
@@ -248,7 +256,12 @@ impl Pipeline {
                 }
             }
             let carried = if carried.iter().all(Option::is_none) { Arc::default() } else { carried.into() };
-            pipeline.restore(Delivered { step, row, cursors, carried, interval, skipped_tokens: 0 })
+            let restored =
+                pipeline.restore(Delivered { step, row, cursors, carried, interval, skipped_tokens: 0 });
+            if restored.is_ok() {
+                pipeline.leave_out(committed);
+            }
+            restored
         })??)
     }
 

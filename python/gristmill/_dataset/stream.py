@@ -17,6 +17,7 @@ from typing import Any
 import gristmill._core as _core
 from gristmill._dataset.spec import Spec
 from gristmill._state import states
+from gristmill._state.commits import KEY, Committed
 from gristmill._tokenizer.encoder import core_of
 from gristmill._util.cores import shared_cores
 from gristmill.errors import StateError
@@ -69,17 +70,23 @@ class Stream:
             "lanes": lanes,
         }
 
+    def start_position(self) -> states.State:
+        """The state before the first batch."""
+        lanes = dict.fromkeys(map(str, self.spec.running.own_lanes), "")
+        return {**self.position(), "step": 0, "row": 0, "lanes": lanes}
+
     def state(self) -> states.State:
         """The state after the last delivered batch, once the quarantine file up to there is on disk."""
         position = self.position()
-        self._sync()
+        self.sync()
         return position
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Returns once the quarantine file is on disk."""
         self.core.sync_quarantine_file()
 
-    def restore(self, state: states.State) -> None:
-        """Moves to the position of a state.
+    def restore(self, state: states.State) -> states.State:
+        """Moves to the position of a state. Returns it, checked.
 
         Raises:
           StateError: see `PackedDatasetIterator.set_state`. The position stays as it was.
@@ -106,7 +113,10 @@ class Stream:
                 "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
                 "whole step, or use batch_size"
             )
-        self.core.restore(checked["step"], checked["row"], [checked["lanes"][str(lane)] for lane in own])
+        committed = Committed.read(checked[KEY]).ranges() if KEY in checked else []
+        lanes = [checked["lanes"][str(lane)] for lane in own]
+        self.core.restore(checked["step"], checked["row"], lanes, committed)
+        return checked
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes, see `PackedDatasetIterator.stats`."""

@@ -21,7 +21,7 @@ from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fingerprints import values_of
 from gristmill._spec.kinds import Steps
 from gristmill._spec.stages import Stages
-from gristmill._state import states
+from gristmill._state import commits, states
 from gristmill._state.checkpoint_files import read_merged
 from gristmill._state.prompt_states import PromptState
 from gristmill._state.prompt_states import is_one as is_of_prompts
@@ -425,6 +425,7 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
         "step": state["step"],
         "row": state["row"],
         "stream": mixtures.describe(fingerprint),
+        **({commits.KEY: state[commits.KEY]} if commits.KEY in state else {}),
         **_stepwise(state),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
@@ -469,6 +470,7 @@ def _describe_state(found: dict[str, Any]) -> str:
         [
             ("state", f"{found['path']} (version {found['version']})"),
             ("position", position),
+            *([("committed", found["committed"] or "none behind it")] if "committed" in found else []),
             *_stepwise_lines(found),
         ]
     )

@@ -146,6 +146,25 @@ def test_stages_are_announced_and_compiled_once_each(dataset, sharding):
                     assert_same_batches([next(restored)], expected[number + 1 : number + 2])
 
 
+def test_batches_are_committed_in_any_order(dataset, sharding):
+    expected = [next(batches) for batches in [iter(dataset)] for _ in range(8)]
+    with gm.global_batches(dataset, sharding) as batches:
+        batches.commit([])
+        for _ in range(6):
+            next(batches)
+        assert batches.step == 5
+        for step in (4, 0, 2):
+            batches.commit(step)
+        batches.commit([8 * 3 + 1])
+        state = json.loads(json.dumps(batches.get_state()))
+    assert (state["step"], state["committed"]) == (1, "2,3:1,4")
+    with gm.global_batches(dataset, sharding) as batches:
+        batches.set_state(state)
+        found = [next(batches) for _ in range(4)]
+    assert not np.asarray(found[1]["inputs_segmentation"])[1].any()
+    assert_same_batches([found[0], *found[2:]], [expected[1], expected[5], expected[6]])
+
+
 def test_states_count_delivered_batches(dataset, sharding):
     plain = iter(dataset)
     with gm.global_batches(dataset, sharding) as batches:
