@@ -10,11 +10,19 @@
 //! code: shard=1 record=2 tokens=64; web: record=7 tokens=128
 //! ```
 //!
+//! Behind a border of the stream, the records of its window that were delivered follow, see [`Carried`]:
+//!
+//! ```text
+//! shard=1 record=2 tokens=64 carried=1/2-7,9
+//! ```
+//!
 //! Numbers are named, and zeros are omitted. A number that a later release adds is thus 0 in every state
 //! saved before it, so it must be defined in a way that makes 0 right there.
 
 use std::fmt::Write;
+use std::sync::Arc;
 
+use crate::lane::carried::Carried;
 use crate::lane::cursor::{Cursor, LARGEST};
 
 /// The version of the form of saved states. A state of another version is refused.
@@ -23,15 +31,34 @@ pub const VERSION: u64 = 3;
 /// The version of the states of mixtures, which earlier releases do not read.
 pub const MIXTURE_VERSION: u64 = 4;
 
+/// The name of the documents that were delivered before a border.
+const CARRIED: &str = "carried";
+
 /// The longest name of a source in bytes: a state holds it once for each lane.
 const LONGEST_NAME: usize = 64;
 
 /// The most characters of a faulty state that a message quotes.
 const QUOTED: usize = 60;
 
+/// The cursor of a source, and the documents from there on that were delivered before a border.
+pub type Position = (Cursor, Option<Arc<Carried>>);
+
 /// The cursors of a lane as text, each with the name of its source. One without a name stands alone.
-pub fn write_lane<'a>(cursors: impl IntoIterator<Item = (&'a str, &'a Cursor)>) -> String {
-    let texts = cursors.into_iter().map(|(name, cursor)| match (name, write_cursor(cursor)) {
+pub fn write_lane<'a>(
+    cursors: impl IntoIterator<Item = (&'a str, &'a Cursor, Option<&'a Carried>)>,
+) -> String {
+    let write = |cursor: &Cursor, carried: Option<&Carried>| {
+        let text = write_cursor(cursor);
+        let carried = carried.filter(|carried| carried.is_ahead_of(cursor.window)).map(Carried::write);
+        let carried = carried.map(|carried| format!("{CARRIED}={carried}"));
+        [Some(text), carried]
+            .into_iter()
+            .flatten()
+            .filter(|text| !text.is_empty())
+            .collect::<Vec<_>>()
+            .join(" ")
+    };
+    let texts = cursors.into_iter().map(|(name, cursor, carried)| match (name, write(cursor, carried)) {
         ("", text) => text,
         (_, text) if text.is_empty() => text,
         (name, text) => format!("{name}: {text}"),
@@ -40,12 +67,13 @@ pub fn write_lane<'a>(cursors: impl IntoIterator<Item = (&'a str, &'a Cursor)>) 
 }
 
 /// The cursors of a lane's text, with the names of their sources. The error says what was expected and found.
-pub fn read_lane(text: &str) -> Result<Vec<(String, Cursor)>, String> {
+pub fn read_lane(text: &str) -> Result<Vec<(String, Position)>, String> {
     if !text.contains(':') {
-        let cursor = read_cursor(text)?;
-        return Ok(if cursor == Cursor::default() { Vec::new() } else { vec![(String::new(), cursor)] });
+        let position = read_position(text)?;
+        let is_start = position == (Cursor::default(), None);
+        return Ok(if is_start { Vec::new() } else { vec![(String::new(), position)] });
     }
-    let mut found: Vec<(String, Cursor)> = Vec::new();
+    let mut found: Vec<(String, Position)> = Vec::new();
     for part in text.split("; ") {
         let Some((name, numbers)) = part.split_once(": ").filter(|(name, _)| is_source_name(name)) else {
             return Err(format!("expected cursors as source: name=number, found {}", quoted(part)));
@@ -54,7 +82,7 @@ pub fn read_lane(text: &str) -> Result<Vec<(String, Cursor)>, String> {
             return Err(format!("expected each source once, found {} twice", quoted(name)));
         }
         let cursor =
-            read_cursor(numbers).map_err(|error| format!("{error}, of the source {}", quoted(name)))?;
+            read_position(numbers).map_err(|error| format!("{error}, of the source {}", quoted(name)))?;
         found.push((name.to_owned(), cursor));
     }
     Ok(found)
@@ -64,6 +92,20 @@ pub fn read_lane(text: &str) -> Result<Vec<(String, Cursor)>, String> {
 pub fn is_source_name(name: &str) -> bool {
     let fits = |byte: u8| byte.is_ascii_alphanumeric() || b"_-.".contains(&byte);
     !name.is_empty() && name.len() <= LONGEST_NAME && name.bytes().all(fits)
+}
+
+fn read_position(text: &str) -> Result<Position, String> {
+    let (numbers, carried) = match text.rsplit_once(' ').unwrap_or(("", text)) {
+        (numbers, last) if last.starts_with(CARRIED) => (numbers, last.strip_prefix(CARRIED)),
+        _ => (text, None),
+    };
+    let cursor = read_cursor(numbers)?;
+    let Some(carried) = carried else { return Ok((cursor, None)) };
+    let records = carried.strip_prefix('=').and_then(|text| Carried::read(text, cursor.window.epoch));
+    let records = records.ok_or_else(|| {
+        format!("expected records after {CARRIED}, such as 3/15-18,20.0@0-128, found {}", quoted(carried))
+    })?;
+    Ok((cursor, Some(Arc::new(records))))
 }
 
 /// A cursor as text.
@@ -156,7 +198,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 19), zeros in prop::bits::u32::ANY) {
+        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 28), zeros in prop::bits::u32::ANY) {
             let mut cursor = Cursor::default();
             let names: Vec<_> = cursor.numbers().map(|(name, _)| name).collect();
             for (index, (name, number)) in names.into_iter().zip(numbers).enumerate() {
@@ -167,14 +209,14 @@ mod tests {
 
         #[test]
         fn text_holds_the_cursors_of_every_lane(tokens in prop::collection::vec(0..=LARGEST, 1..5)) {
-            let cursors: Vec<(String, Cursor)> = tokens.iter().enumerate().map(|(index, tokens)| {
+            let cursors: Vec<(String, Position)> = tokens.iter().enumerate().map(|(index, tokens)| {
                 let mut cursor = Cursor::default();
                 cursor.totals.tokens = *tokens;
-                (format!("s-{index}"), cursor)
+                (format!("s-{index}"), (cursor, None))
             }).collect();
-            let text = write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+            let text = write_lane(cursors.iter().map(|(name, (cursor, _))| (&**name, cursor, None)));
             let read: Vec<_> =
-                cursors.into_iter().filter(|(_, cursor)| *cursor != Cursor::default()).collect();
+                cursors.into_iter().filter(|(_, (cursor, _))| *cursor != Cursor::default()).collect();
             prop_assert_eq!(read_lane(&text), Ok(read));
         }
 
@@ -183,9 +225,9 @@ mod tests {
             text in "([a-z]{0,3}:? ?){0,2}(record=[0-9]{0,3};? ?){0,3}([a-z]{0,2}: record=1)?"
         ) {
             if let Ok(cursors) = read_lane(&text) {
-                let again = write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+                let again = write_lane(cursors.iter().map(|(name, (cursor, _))| (&**name, cursor, None)));
                 let kept: Vec<_> =
-                    cursors.into_iter().filter(|(_, cursor)| *cursor != Cursor::default()).collect();
+                    cursors.into_iter().filter(|(_, (cursor, _))| *cursor != Cursor::default()).collect();
                 prop_assert_eq!(read_lane(&again), Ok(kept));
             }
         }

@@ -31,6 +31,8 @@ from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.cost import Cost
+from gristmill._spec.edits import Edit
+from gristmill._spec.stages import Stage
 from gristmill._state.states import merge_states
 from gristmill._tokenizer.encoder import Encoder
 from gristmill.errors import (
@@ -71,6 +73,7 @@ __all__ = [
     "CheckpointSave",
     "Completion",
     "Cost",
+    "Edit",
     "Encoder",
     "EnergonFolder",
     "Field",
@@ -98,6 +101,7 @@ __all__ = [
     "ShardError",
     "Sidecar",
     "Source",
+    "Stage",
     "StateError",
     "TemplateError",
     "Text",

@@ -9,6 +9,7 @@ use std::sync::Arc;
 use super::block::{
     BadRecord, Block, BlockEnd, Document, Failure, LeftOut, ReadEnd, SampleBlock, SampleEntry, ShardEnd,
 };
+use super::carried::Carried;
 use super::cursor::{Cursor, RecordPosition};
 use super::error_budget::{ErrorBudget, counted};
 use super::id_buffer::IdBuffer;
@@ -87,6 +88,13 @@ impl Admission {
         }
     }
 
+    /// Knows that documents of the epoch were delivered before a border.
+    #[must_use]
+    pub fn carrying(mut self, carried: Option<&Arc<Carried>>) -> Self {
+        self.found_any |= carried.is_some_and(|carried| carried.is_ahead_of(self.position));
+        self
+    }
+
     /// Adds the lane's next samples, once all that was added before has been [passed on](Self::next_block).
     pub fn add(&mut self, samples: SampleBlock) {
         let SampleBlock { entries, ids, end } = samples;
@@ -152,6 +160,10 @@ impl Admission {
                 self.filtered += records;
                 self.left_out.filtered += records;
                 block.filtered += records;
+                false
+            }
+            SampleEntry::Carried(next) => {
+                self.advance_to(next);
                 false
             }
             SampleEntry::Bad(bad) => {

@@ -46,7 +46,8 @@ pub fn assign_shards(sizes: &[u64], lanes: usize, seed: Option<u64>, epoch: u64)
 /// Deals once per epoch for all lanes. Remembers all epochs that some lane is in, which may be any number, as lanes of
 /// unequal size drift apart; and at least two, since the epochs of a state's lanes are requested one by one.
 pub struct Plan {
-    sizes: Vec<u64>,
+    /// Sizes of the shards; those that were added later are dealt by themselves.
+    groups: Vec<Vec<u64>>,
     lanes: usize,
     seed: Option<u64>,
     recent: Mutex<Vec<(u64, Arc<Assignment>)>>,
@@ -55,7 +56,15 @@ pub struct Plan {
 impl Plan {
     /// A plan for shards of these sizes in bytes.
     pub fn new(sizes: Vec<u64>, lanes: usize, seed: Option<u64>) -> Self {
-        Self { sizes, lanes, seed, recent: Mutex::new(Vec::new()) }
+        Self { groups: vec![sizes], lanes, seed, recent: Mutex::new(Vec::new()) }
+    }
+
+    /// A plan in which these shards are added behind the others: each lane reads its share of them after its others, so that
+    /// the positions of those stay as they are.
+    #[must_use]
+    pub fn with_added(mut self, sizes: Vec<u64>) -> Self {
+        self.groups.push(sizes);
+        self
     }
 
     /// Number of lanes, over all hosts.
@@ -71,7 +80,15 @@ impl Plan {
         if let Some((_, assignment)) = recent.iter().find(|(e, _)| *e == epoch) {
             return Arc::clone(assignment);
         }
-        let assignment = Arc::new(assign_shards(&self.sizes, self.lanes, self.seed, epoch));
+        let mut all: Assignment = vec![Vec::new(); self.lanes];
+        let mut first = 0;
+        for sizes in &self.groups {
+            for (lane, share) in all.iter_mut().zip(assign_shards(sizes, self.lanes, self.seed, epoch)) {
+                lane.extend(share.into_iter().map(|shard| first + shard));
+            }
+            first += sizes.len() as u32;
+        }
+        let assignment = Arc::new(all);
         while recent.len() >= 2
             && let Some(unused) = recent.iter().position(|(_, assignment)| Arc::strong_count(assignment) == 1)
         {
@@ -131,6 +148,22 @@ mod tests {
         let plan = Plan::new(vec![1; 9], 3, Some(1));
         for epoch in [0, 1, 2, 1, 0] {
             assert_eq!(*plan.epoch(epoch), assign_shards(&[1; 9], 3, Some(1), epoch));
+        }
+    }
+
+    #[test]
+    fn added_shards_follow_the_others_of_their_lane() {
+        let plan = Plan::new(vec![1; 6], 2, Some(1)).with_added(vec![5, 4, 3]);
+        let before = Plan::new(vec![1; 6], 2, Some(1));
+        for epoch in 0..3 {
+            let (all, old) = (plan.epoch(epoch), before.epoch(epoch));
+            let mut added: Vec<u32> = Vec::new();
+            for (all, old) in all.iter().zip(&*old) {
+                assert_eq!(&all[..old.len()], &old[..]);
+                added.extend(&all[old.len()..]);
+            }
+            added.sort_unstable();
+            assert_eq!(added, [6, 7, 8]);
         }
     }
 

@@ -7,6 +7,7 @@
 
 use std::sync::Arc;
 
+use super::carried::Carried;
 use super::cursor::RecordPosition;
 use super::id_buffer::IdBuffer;
 use super::joined_shard::Beside;
@@ -24,6 +25,8 @@ pub struct RawBlock {
     /// For each record, position and length of that of each of the stream's sidecars; none where its shard has none. Their
     /// bytes come after the record's own.
     pub sidecars: Beside,
+    /// The records among them that were delivered before a border.
+    pub carried: Option<Arc<Carried>>,
     /// More records, or the end.
     pub end: ReadEnd,
 }
@@ -48,6 +51,8 @@ pub enum RawEntry {
     },
     /// A record that the row list leaves out, and the position after it.
     Dropped(Position),
+    /// One that was delivered before a border of the stream.
+    Carried(Position),
     /// A record, or the rest of a shard, that cannot be read.
     Unreadable(BadRecord),
     /// The end of a shard.
@@ -117,6 +122,8 @@ pub enum SampleEntry {
         /// The position after them.
         next: Position,
     },
+    /// A record that was delivered before a border of the stream, and the position after it.
+    Carried(Position),
     /// A record that cannot be used.
     Bad(BadRecord),
     /// The end of a shard.

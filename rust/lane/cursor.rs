@@ -82,6 +82,27 @@ pub struct Totals {
     pub filtered_samples: u64,
     /// Messages of delivered documents that were left out by truncation.
     pub dropped_messages: u64,
+    /// Rows before the last border of the stream.
+    pub earlier_rows: u64,
+    /// Their elements.
+    pub earlier_elements: u64,
+}
+
+impl Totals {
+    /// These without the counts of documents in others, which count as not delivered.
+    #[must_use]
+    pub fn without(self, documents: &Self) -> Self {
+        // A saved state may hold any numbers.
+        Self {
+            documents: self.documents.saturating_sub(documents.documents),
+            text_bytes: self.text_bytes.saturating_sub(documents.text_bytes),
+            dropped: self.dropped.saturating_sub(documents.dropped),
+            only_stops: self.only_stops.saturating_sub(documents.only_stops),
+            filtered_samples: self.filtered_samples.saturating_sub(documents.filtered_samples),
+            dropped_messages: self.dropped_messages.saturating_sub(documents.dropped_messages),
+            ..self
+        }
+    }
 }
 
 /// Everything needed to produce a lane's next row: constant in size, whatever the packing.
@@ -112,7 +133,7 @@ pub const LARGEST: u64 = 1 << 62;
 impl Cursor {
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 26] {
+    fn fields(&mut self) -> [(&'static str, &mut u64); 28] {
         let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
         [
             ("epoch", &mut window.epoch),
@@ -141,6 +162,8 @@ impl Cursor {
             ("sample", &mut window.sample),
             ("filtered_samples", &mut totals.filtered_samples),
             ("dropped_messages", &mut totals.dropped_messages),
+            ("earlier_rows", &mut totals.earlier_rows),
+            ("earlier_elements", &mut totals.earlier_elements),
         ]
     }
 
@@ -218,5 +241,7 @@ impl std::ops::AddAssign for Totals {
         self.only_stops = self.only_stops.saturating_add(other.only_stops);
         self.filtered_samples = self.filtered_samples.saturating_add(other.filtered_samples);
         self.dropped_messages = self.dropped_messages.saturating_add(other.dropped_messages);
+        self.earlier_rows = self.earlier_rows.saturating_add(other.earlier_rows);
+        self.earlier_elements = self.earlier_elements.saturating_add(other.earlier_elements);
     }
 }

@@ -3,6 +3,7 @@
 pub mod admission;
 pub mod assignment;
 pub mod block;
+pub mod carried;
 pub mod cursor;
 pub mod error_budget;
 pub mod id_buffer;

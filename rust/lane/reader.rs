@@ -5,6 +5,7 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use super::assignment::Assignment;
 use super::block::{BadRecord, RawBlock, RawEntry, ReadEnd, ShardEnd};
+use super::carried::Carried;
 use super::cursor::{Cursor, RecordPosition};
 use super::joined_shard::{JoinedShard, Read, Wanted};
 use crate::codec::crc_of;
@@ -44,6 +45,8 @@ pub struct LaneReader {
     largest_block_bytes: usize,
     /// Set when the consumer no longer waits: reading then ends soon.
     stop: Arc<AtomicBool>,
+    /// The records that were delivered before a border.
+    carried: Option<Arc<Carried>>,
     done: bool,
 }
 
@@ -117,6 +120,7 @@ impl LaneReader {
             block_bytes: FIRST_BLOCK_BYTES,
             largest_block_bytes: LARGEST_BLOCK_BYTES,
             stop: Arc::default(),
+            carried: None,
             done: false,
         }
     }
@@ -125,6 +129,13 @@ impl LaneReader {
     #[must_use]
     pub fn beside_others(mut self, sources: usize) -> Self {
         self.largest_block_bytes = largest_block_bytes(sources);
+        self
+    }
+
+    /// Marks the records that were delivered before a border.
+    #[must_use]
+    pub fn carrying(mut self, carried: Option<&Arc<Carried>>) -> Self {
+        self.carried = carried.cloned();
         self
     }
 
@@ -154,6 +165,7 @@ impl LaneReader {
     /// Replaces the content of `block` with the next block.
     pub fn read(&mut self, block: &mut RawBlock) {
         block.clear();
+        block.carried = self.carried.clone().filter(|carried| carried.is_ahead_of(self.position));
         if let Some(visit) = &mut self.visit {
             let Mark { crc, images, .. } = visit.mark;
             visit.mark = Mark { position: self.position, crc, images, ..Mark::default() };
@@ -230,7 +242,15 @@ impl LaneReader {
         let next = files.position();
         match read {
             Ok(Read::End) => return Ok(Step::ShardEnd),
-            Ok(Read::Dropped) => block.entries.push(RawEntry::Dropped(next)),
+            Ok(Read::Dropped) => {
+                let position = RecordPosition { record: next.record - 1, ..self.position };
+                let is_carried = block.carried.as_ref().is_some_and(|carried| carried.has_record(position));
+                block.entries.push(if is_carried {
+                    RawEntry::Carried(next)
+                } else {
+                    RawEntry::Dropped(next)
+                });
+            }
             Ok(Read::Record { kind, position: Position { record, byte }, length, images }) => {
                 let start = self.position;
                 // A state may be inside of the first record.

@@ -179,6 +179,9 @@ impl Packer {
             return Some(Pause::Pixels);
         }
         let (step, row) = self.step.next_row();
+        if self.stream.interval.until == Some(step) {
+            return self.end_interval(documents);
+        }
         let stage = self.stream.stage(step);
         // A state between two stages has the counts of the first one, as its future may be edited.
         let in_stage =
@@ -217,6 +220,35 @@ impl Packer {
             Next::Ended => self.ended[source] = true,
             Next::Failed(error) => self.fail(error, documents),
         }
+        None
+    }
+
+    /// Ends the interval in front of a border: publishes the last step before it, then how to continue behind it.
+    fn end_interval(&mut self, documents: &mut [DocumentQueue]) -> Option<Pause> {
+        if self.step.is_full() {
+            self.publish(Rows::Tokens { more: true }, documents);
+            return None;
+        }
+        let (mut cursors, mut all_carried) = (Vec::new(), Vec::new());
+        for (source, queue) in documents.iter_mut().enumerate() {
+            let (cursor, carried) = if self.stream.interval.keeps_windows {
+                (queue.cursor(), queue.carried())
+            } else {
+                match queue.carry() {
+                    Ok(Some(next)) => next,
+                    Ok(None) => return Some(Pause::Starved(source)),
+                    Err(error) => {
+                        self.stop(error, documents);
+                        return None;
+                    }
+                }
+            };
+            let in_stage = if self.stream.interval.ends_stage { 0 } else { cursor.in_stage };
+            cursors.push(Cursor { in_stage, ..cursor });
+            all_carried.push(carried);
+        }
+        self.phase = Phase::Stopped;
+        self.step.publish(Report { rows: Rows::Border(all_carried), cursors, quarantined: Vec::new() });
         None
     }
 

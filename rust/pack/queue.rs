@@ -11,7 +11,8 @@ use super::tokens::TokenSlice;
 use super::window::{Part, Window};
 use crate::error::{Error, Result, ShardError};
 use crate::lane::block::{Block, BlockEnd, Document, Failure, LeftOut};
-use crate::lane::cursor::{Cursor, RecordPosition};
+use crate::lane::carried::Carried;
+use crate::lane::cursor::{Cursor, RecordPosition, Totals};
 use crate::lane::error_budget;
 use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineLog;
@@ -42,6 +43,8 @@ pub struct DocumentQueue {
     /// Whether `cursor` comes from a saved state whose document was not reached yet.
     resuming: bool,
     end: Option<Result<()>>,
+    /// The documents of the window that were delivered before a border.
+    carried: Option<Arc<Carried>>,
     /// The last sample of which an image could not be decoded, and the file that lists all of them.
     undecodable: Option<ShardError>,
     file: Option<Arc<QuarantineFile>>,
@@ -95,6 +98,15 @@ pub struct RowCounts {
     pub image_tokens: usize,
 }
 
+fn count_document(totals: &mut Totals, document: &Document) {
+    totals.documents += 1;
+    totals.text_bytes += document.text_bytes as u64;
+    totals.dropped += document.dropped as u64;
+    totals.only_stops += u64::from(document.only_stops);
+    totals.filtered_samples += u64::from(document.filtered_samples);
+    totals.dropped_messages += u64::from(document.dropped_messages);
+}
+
 fn tokens_of(block: &Block) -> usize {
     block.documents.iter().map(|document| document.tokens).sum()
 }
@@ -118,6 +130,7 @@ impl DocumentQueue {
                 .then_some(cursor.window.epoch),
             resuming: true,
             end: None,
+            carried: None,
             undecodable: None,
             file: None,
         }
@@ -128,6 +141,60 @@ impl DocumentQueue {
     pub fn listing_in(mut self, file: Option<Arc<QuarantineFile>>) -> Self {
         self.file = file;
         self
+    }
+
+    /// Continues behind a border, before which some documents were delivered.
+    #[must_use]
+    pub fn carrying(mut self, carried: Option<&Arc<Carried>>) -> Self {
+        self.carried = carried.cloned();
+        if carried.is_some_and(|carried| carried.is_ahead_of(self.cursor.window)) {
+            self.token_epoch = Some(self.cursor.window.epoch);
+        }
+        self
+    }
+
+    /// The position from which the next interval of the stream continues, and the documents from there on that were delivered.
+    /// `None`: more blocks are needed to know them.
+    pub fn carry(&mut self) -> Result<Option<(Cursor, Option<Arc<Carried>>)>> {
+        let is_inside = |cursor: &Cursor| cursor.delivered | cursor.offset | cursor.window_hash > 0;
+        if is_inside(&self.cursor) {
+            match self.peek() {
+                Next::Starved => return Ok(None),
+                Next::Failed(error) => return Err(error),
+                Next::Tokens(_) | Next::Ended => {}
+            }
+        }
+        let mut cursor = self.cursor;
+        let mut carried = match &self.carried {
+            Some(carried) => carried.from(cursor.window),
+            None => Carried::new(cursor.window.epoch),
+        };
+        if is_inside(&cursor) {
+            let (rows, offset) = (&self.spec.rows, cursor.offset as usize);
+            if self.has_windows() {
+                let (records, again) = self.window.carry(offset, rows, &mut carried);
+                cursor.totals.records += records;
+                for document in again {
+                    let mut own = Totals::default();
+                    count_document(&mut own, &document);
+                    cursor.totals = cursor.totals.without(&own);
+                }
+            } else if let Some(part) = self.window.part() {
+                self.window.carry_part(&part, offset, rows, &mut carried);
+            }
+            (cursor.delivered, cursor.offset, cursor.window_hash, cursor.tokenless) = (0, 0, 0, 0);
+        }
+        let elements = cursor.totals.tokens + cursor.totals.padding;
+        let length = self.spec.rows.sequence_length as u64;
+        // A saved state may hold any numbers.
+        cursor.totals.earlier_rows += elements.saturating_sub(cursor.totals.earlier_elements) / length;
+        cursor.totals.earlier_elements = elements;
+        Ok(Some((cursor, (!carried.is_empty()).then(|| Arc::new(carried)))))
+    }
+
+    /// The documents that were delivered before the last border.
+    pub fn carried(&self) -> Option<Arc<Carried>> {
+        self.carried.clone()
     }
 
     /// Adds the lane's next encoded block, once all that was pushed before is [used up](Next::Starved).
@@ -251,7 +318,7 @@ impl DocumentQueue {
         self.cursor.totals.tokens += written as u64;
         self.mark_inside();
         if self.is_placed() {
-            if part.to == document.tokens {
+            if part.to == part.last {
                 self.count_document(&document);
                 self.row_documents += 1;
             }
@@ -260,7 +327,7 @@ impl DocumentQueue {
             return;
         }
         self.cursor.offset += written as u64;
-        if self.cursor.offset == document.tokens as u64 {
+        if self.cursor.offset == (part.to - part.from) as u64 {
             self.finish_document(&document);
             self.row_documents += 1;
             self.window.advance();
@@ -349,12 +416,7 @@ impl DocumentQueue {
     }
 
     fn count_document(&mut self, document: &Document) {
-        self.cursor.totals.documents += 1;
-        self.cursor.totals.text_bytes += document.text_bytes as u64;
-        self.cursor.totals.dropped += document.dropped as u64;
-        self.cursor.totals.only_stops += u64::from(document.only_stops);
-        self.cursor.totals.filtered_samples += u64::from(document.filtered_samples);
-        self.cursor.totals.dropped_messages += u64::from(document.dropped_messages);
+        count_document(&mut self.cursor.totals, document);
     }
 
     fn count_left_out(&mut self, count: LeftOut) {
@@ -375,7 +437,7 @@ impl DocumentQueue {
         let (position, left_out, end) = match follows {
             BlockEnd::More => return,
             BlockEnd::WindowEnd(next) => (next, all, None),
-            BlockEnd::Ended(end) => (end, all, Some(Ok(()))),
+            BlockEnd::Ended(end) => (end, all, Some(self.may_end())),
             BlockEnd::Failed(failure) => {
                 let Failure { error, position, left_out_before } = *failure;
                 (position, left_out_before, Some(Err(error)))
@@ -396,6 +458,16 @@ impl DocumentQueue {
         self.end = end;
     }
 
+    /// Whether the lane may end here: not while shards are to be added, which it would never read.
+    fn may_end(&self) -> Result<()> {
+        let Some(step) = self.spec.adds_at else { return Ok(()) };
+        Err(Error::Argument(format!(
+            "lane {} ends before step {step}, from which on edits= adds shards that it would not read: add them at an earlier \
+             step, raise epochs=, or train on them in another run",
+            self.lane
+        )))
+    }
+
     /// Begins the next window, or without windows the next block. False if it is not complete.
     fn next_window(&mut self) -> bool {
         let ends_window = |block: &Block| !self.has_windows() || !matches!(block.end, BlockEnd::More);
@@ -408,7 +480,8 @@ impl DocumentQueue {
             self.end = Some(Err(failure.error.clone()));
             return true;
         }
-        self.window = Window::new(blocks, end, &self.spec, self.lane, self.cursor.window);
+        let carried = self.carried.as_deref().filter(|carried| carried.is_ahead_of(self.cursor.window));
+        self.window = Window::new(blocks, end, &self.spec, self.lane, self.cursor.window, carried);
         // Only a saved state can be inside a window that just begins.
         let Cursor { delivered, offset, window_hash, .. } = self.cursor;
         let misfit = if self.has_windows() && delivered | offset > 0 && window_hash != self.window.hash {

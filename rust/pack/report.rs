@@ -1,6 +1,9 @@
 //! The report of a lane, which goes to the consumer with the rows of a step.
 
+use std::sync::Arc;
+
 use crate::error::{Error, ShardError};
+use crate::lane::carried::Carried;
 use crate::lane::cursor::Cursor;
 
 /// A lane's report. It travels with the rows in a slot of the ring.
@@ -27,6 +30,9 @@ pub enum Rows {
     },
     /// Nothing but padding: the lane has ended.
     Padding,
+    /// None: the lane has reached a border of the stream. The report's cursors are those from which the next interval
+    /// continues, each with the documents from there on that were delivered.
+    Border(Vec<Option<Arc<Carried>>>),
     /// Stale data: the lane met an error that stops the run.
     Failed(Error),
 }

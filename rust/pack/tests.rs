@@ -66,6 +66,7 @@ pub(crate) fn folder_of(files: impl Iterator<Item = (String, impl AsRef<[u8]>)>)
         fields: SourceFields::default(),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
+        adds_at: None,
         epochs: Some(1),
         bos: None,
         eos: None,

@@ -2,13 +2,17 @@
 //! block.
 
 use super::balance::{self, RowCost};
+use std::collections::{BTreeSet, HashMap, HashSet};
+use std::ops::Range;
+
 use super::placement::{self, Cost, Placed, Room};
 use crate::image::Image;
 use crate::lane::block::{Block, BlockEnd, Document};
+use crate::lane::carried::{Carried, Given, without};
 use crate::lane::cursor::{RecordPosition, Totals};
 use crate::lane::values::Values;
 use crate::random::{Purpose, hash, permutation};
-use crate::spec::{Packing, Shuffle, SourceSpec};
+use crate::spec::{Packing, RowSpec, Shuffle, SourceSpec};
 
 /// Encoded documents, put in order, and how far they are delivered.
 #[derive(Default)]
@@ -45,6 +49,8 @@ pub struct Part {
     /// The start of its tokens.
     pub from: usize,
     pub to: usize,
+    /// The end of the last of the document's parts: once it is delivered, the document counts.
+    pub last: usize,
     /// Whether `best_fit` closes the row after it.
     pub ends_row: bool,
     /// Where its document's images begin among those of the block.
@@ -60,8 +66,33 @@ impl Window {
         spec: &SourceSpec,
         lane: usize,
         first: RecordPosition,
+        carried: Option<&Carried>,
     ) -> Self {
         let mut parts = in_stream_order(&blocks);
+        let mut without_tokens = Totals::default();
+        if let Some(carried) = carried {
+            parts = parts
+                .into_iter()
+                .flat_map(|part| {
+                    let document = &blocks[part.block as usize].documents[part.document as usize];
+                    let mut left = left_of(document, carried, &spec.rows);
+                    if !matches!(spec.rows.packing, Packing::BestFit { .. }) {
+                        // Tokens before delivered ones that another truncation keeps come too late.
+                        left = left.pop().into_iter().collect();
+                    }
+                    if left.is_empty() && carried.of_sample(document.position) != Some(&Given::All) {
+                        count_without_tokens(&mut without_tokens, document);
+                    }
+                    let last = left.last().map_or(0, |range| range.end);
+                    left.into_iter().map(move |Range { start, end }| Part {
+                        from: start,
+                        to: end,
+                        last,
+                        ..part
+                    })
+                })
+                .collect();
+        }
         let documents = parts.len();
         let records = blocks.iter().flat_map(|block| &block.documents);
         let records = records.filter(|document| document.ends_record).count();
@@ -72,7 +103,6 @@ impl Window {
                 [shard, record, (tokens + dropped) as u64]
             },
         ));
-        let mut without_tokens = Totals::default();
         if let Some(Shuffle { seed, .. }) = spec.shuffle {
             let key = [lane as u64, first.epoch, first.shard, first.record];
             let order = permutation(documents, seed, Purpose::Window, &key);
@@ -84,11 +114,10 @@ impl Window {
             for document in
                 blocks.iter().flat_map(|block| &block.documents).filter(|document| document.tokens == 0)
             {
-                without_tokens.documents += 1;
-                without_tokens.text_bytes += document.text_bytes as u64;
-                without_tokens.filtered_samples += u64::from(document.filtered_samples);
+                count_without_tokens(&mut without_tokens, document);
             }
             let in_rows = |share| placed(share, &blocks, spec);
+            parts.retain(|part| part.to > part.from);
             parts = parts.chunks(window).flat_map(in_rows).collect();
             if let Some(cost) = &spec.balance {
                 parts = balanced(&parts, &blocks, spec, cost);
@@ -155,6 +184,81 @@ impl Window {
         }
     }
 
+    /// Adds the documents of which something was delivered, if the next interval continues after `offset` tokens. Returns how
+    /// many records are among them all of which were delivered, and which `carried` did not have; and the documents that
+    /// count although some of their tokens were not delivered.
+    pub fn carry(&self, offset: usize, rows: &RowSpec, carried: &mut Carried) -> (u64, Vec<Document>) {
+        let mut left: HashMap<(u32, u32), Vec<Range<usize>>> = HashMap::new();
+        let mut counted: HashSet<(u32, u32)> = HashSet::new();
+        for (index, part) in self.parts[self.next..].iter().enumerate() {
+            let from = part.from + if index == 0 { offset } else { 0 };
+            left.entry((part.block, part.document)).or_default().push(from..part.to);
+            counted.insert((part.block, part.document));
+        }
+        for part in self.parts[self.next..].iter().filter(|part| part.to == part.last) {
+            counted.remove(&(part.block, part.document));
+        }
+        let counted = counted.into_iter().collect::<BTreeSet<_>>();
+        let again = counted
+            .iter()
+            .map(|(block, document)| self.blocks[*block as usize].documents[*document as usize]);
+        let again = again.collect();
+        let finished: HashSet<(u32, u32)> =
+            self.parts[..self.next].iter().map(|part| (part.block, part.document)).collect();
+        let mut records = 0;
+        // Samples of the record that is looked at, while all of them are delivered.
+        let mut of_record: Option<Vec<RecordPosition>> = Some(Vec::new());
+        for (block, Block { documents, .. }) in (0..).zip(&self.blocks) {
+            for (number, document) in (0..).zip(documents) {
+                let mut left = left.remove(&(block, number)).unwrap_or_default();
+                left.sort_by_key(|range| range.start);
+                let was_all = carried.of_sample(document.position) == Some(&Given::All);
+                let is_all = match document.tokens {
+                    0 => was_all || finished.contains(&(block, number)) && left.is_empty(),
+                    _ => left.iter().all(Range::is_empty),
+                };
+                if is_all {
+                    of_record.iter_mut().for_each(|samples| samples.push(document.position));
+                } else {
+                    for position in of_record.take().into_iter().flatten() {
+                        carried.add_sample(position, Given::All);
+                    }
+                    #[allow(clippy::single_range_in_vec_init)]
+                    let given = without(&[0..document.tokens], &left);
+                    let mut given = original(&given, document, rows);
+                    if let Some(Given::Tokens(before)) = carried.of_sample(document.position) {
+                        // Another truncation may not have kept some of them.
+                        given.extend(without(before, &given));
+                        given.sort_by_key(|range| range.start);
+                    }
+                    if !given.is_empty() {
+                        carried.add_sample(document.position, Given::Tokens(given));
+                    }
+                }
+                if is_all && of_record.is_none() {
+                    carried.add_sample(document.position, Given::All);
+                }
+                if document.ends_record {
+                    if of_record.is_some() {
+                        records += u64::from(carried.add_record(document.position));
+                    }
+                    of_record = Some(Vec::new());
+                }
+            }
+        }
+        for position in of_record.into_iter().flatten() {
+            carried.add_sample(position, Given::All);
+        }
+        (records, again)
+    }
+
+    /// Adds the part's document, of which the tokens before `offset` of the part were delivered.
+    pub fn carry_part(&self, part: &Part, offset: usize, rows: &RowSpec, carried: &mut Carried) {
+        let document = self.document(part);
+        let given = original(&[Range { start: 0, end: part.from + offset }], document, rows);
+        carried.add_sample(document.position, Given::Tokens(given));
+    }
+
     /// Moves past the first `count` documents, or with `rows` past that many rows. False if there are not that many.
     pub fn skip(&mut self, count: u64, rows: bool) -> bool {
         let mut left = count;
@@ -172,7 +276,8 @@ fn in_stream_order(blocks: &[Block]) -> Vec<Part> {
     for (block, Block { documents, first_id, first_image, .. }) in (0..).zip(blocks) {
         let (mut start, mut first_image) = (*first_id, *first_image as u32);
         for (document, Document { tokens, images, .. }) in (0..).zip(documents) {
-            parts.push(Part { block, document, start, from: 0, to: *tokens, ends_row: false, first_image });
+            let to = *tokens;
+            parts.push(Part { block, document, start, from: 0, to, last: to, ends_row: false, first_image });
             start += tokens;
             first_image += images;
         }
@@ -219,14 +324,63 @@ fn placed<'a>(
         let patches = images.iter().map(|image| image.plan.patches as usize).sum();
         let document = &blocks[part.block as usize].documents[part.document as usize];
         let filling = spec.rows.elements(document.split) - document.split;
-        Cost { tokens: part.to, filling, images: images.len(), patches }
+        Cost { tokens: part.to - part.from, filling, images: images.len(), patches }
     };
     let costs: Vec<Cost> = documents.iter().map(cost).collect();
     let pieces = placement::place(&costs, &Room::of(spec));
     pieces.into_iter().map(|Placed { document, tokens, ends_row }| Part {
-        from: tokens.start,
-        to: tokens.end,
+        from: documents[document].from + tokens.start,
+        to: documents[document].from + tokens.end,
         ends_row,
         ..documents[document]
     })
+}
+
+fn count_without_tokens(totals: &mut Totals, document: &Document) {
+    totals.documents += 1;
+    totals.text_bytes += document.text_bytes as u64;
+    totals.filtered_samples += u64::from(document.filtered_samples);
+}
+
+/// The ranges of a document's tokens that were not delivered before a border, one for a document without any.
+#[allow(clippy::single_range_in_vec_init)]
+fn left_of(document: &Document, carried: &Carried, rows: &RowSpec) -> Vec<Range<usize>> {
+    match carried.of_sample(document.position) {
+        None => vec![0..document.tokens],
+        Some(Given::All) => Vec::new(),
+        Some(Given::Tokens(given)) => {
+            let left = original(&[0..document.tokens], document, rows);
+            let mut found: Vec<Range<usize>> = Vec::new();
+            for range in without(&left, given) {
+                let range = kept(range, document, rows);
+                match found.last_mut() {
+                    Some(before) if before.end == range.start => before.end = range.end,
+                    _ => found.push(range),
+                }
+            }
+            // Behind the cut of another truncation, nothing follows what was delivered before it.
+            let ends = given.last().is_some_and(|given| given.end >= document.tokens + document.dropped);
+            if ends && !matches!(rows.packing, Packing::BestFit { .. }) { Vec::new() } else { found }
+        }
+    }
+}
+
+/// Ranges of a document's tokens as ranges of the whole document, before truncation.
+fn original(ranges: &[Range<usize>], document: &Document, rows: &RowSpec) -> Vec<Range<usize>> {
+    let Some(cut) = rows.cut(document) else { return ranges.to_vec() };
+    let mut found = Vec::new();
+    for range in ranges {
+        let before = range.start.min(cut)..range.end.min(cut);
+        let behind = range.start.max(cut) + document.dropped..range.end.max(cut) + document.dropped;
+        found.extend([before, behind].into_iter().filter(|range| !range.is_empty()));
+    }
+    found
+}
+
+/// A range of the whole document, on one side of the cut, as one of its tokens.
+fn kept(range: Range<usize>, document: &Document, rows: &RowSpec) -> Range<usize> {
+    match rows.cut(document) {
+        Some(cut) if range.start >= cut => range.start - document.dropped..range.end - document.dropped,
+        _ => range,
+    }
 }

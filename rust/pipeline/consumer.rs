@@ -11,6 +11,7 @@ use crate::batch::ring::{Consumer, ring};
 use crate::batch::schema::{BatchSchema, Content};
 use crate::encode::Encoder;
 use crate::error::{Error, Result};
+use crate::lane::carried::Carried;
 use crate::lane::cursor::{Cursor, Totals};
 use crate::pack::report::{Report, Rows};
 use crate::quarantine::delivered::DeliveredLog;
@@ -21,8 +22,14 @@ use crate::spec::{HostSpec, QuarantineFileSpec, SourceSpec, StreamSpec};
 /// Idle buffers to keep: enough for a consumer that frees a batch before or after it asks for the next.
 const IDLE_BUFFERS: usize = 2;
 
+/// The longest wait at once for the end of lanes that have ended, behind a border.
+const BORDER_WAIT: Duration = Duration::from_millis(100);
+
 /// Delivers the batches of some lanes. Starts its threads when the first batch is requested.
 pub struct Pipeline {
+    /// The intervals of the stream, in order, and the one that batches are made of.
+    intervals: Vec<(Arc<StreamSpec>, HostSpec)>,
+    interval: usize,
     stream: Arc<StreamSpec>,
     host: HostSpec,
     encoder: Encoder,
@@ -30,6 +37,8 @@ pub struct Pipeline {
     taken: Delivered,
     quarantined: DeliveredLog,
     undelivered: Undelivered,
+    /// Steps that were committed before: ranges that are made and not delivered, as skipped ones.
+    committed: Vec<(u64, u64)>,
     /// The position before the steps that are being skipped, and how many records were quarantined before it.
     skipping: Option<(Delivered, u64)>,
     /// The files of the latest workers, one for each source; kept after they end, because a state may still be saved.
@@ -52,6 +61,10 @@ pub struct Delivered {
     pub row: usize,
     /// One for each of this host's lanes and, within a lane, for each source.
     pub cursors: Vec<Cursor>,
+    /// For each of them the documents from there on that were delivered before a border; empty: none of any.
+    pub carried: Arc<[Option<Arc<Carried>>]>,
+    /// The interval of the stream that the cursors belong to.
+    pub interval: usize,
     /// Tokens of skipped steps since the pipeline was made or restored. No state has them.
     pub skipped_tokens: u64,
 }
@@ -149,34 +162,30 @@ struct OpenStep {
 impl Pipeline {
     /// A pipeline at the start of the stream.
     pub fn new(stream: impl Into<StreamSpec>, host: HostSpec, encoder: Encoder) -> Self {
-        let stream: Arc<StreamSpec> = Arc::new(stream.into());
-        let spec = stream.rows;
-        let rows = host.lanes.len() * spec.rows_per_lane;
-        let (length, segments) = (spec.sequence_length, spec.most_segments());
-        let mut fields = spec.layout.fields(length, segments, stream.has_mask());
-        fields.retain(|field| host.attention_mask || field.content != Content::Mask);
-        fields.extend(spec.layout.value_fields(stream.fields(), length, segments));
-        fields.extend(room_field(spec.layout, spec.segment_multiple, segments));
-        if stream.has_pairs() {
-            fields.push(pair_field(segments));
-        }
-        fields.extend(provenance_field(host.provenance, stream.makes_several()));
-        if host.names_sources && stream.mixing.is_some() {
-            fields.extend(source_fields());
-        }
-        if let Some(images) = stream.image_rows() {
-            images.extend(&mut fields);
-        }
+        Self::of_intervals((Arc::new(stream.into()), host), Vec::new(), encoder)
+    }
+
+    /// A pipeline of a stream of one or more intervals.
+    pub fn of_intervals(
+        first: (Arc<StreamSpec>, HostSpec),
+        others: Vec<(Arc<StreamSpec>, HostSpec)>,
+        encoder: Encoder,
+    ) -> Self {
+        let (stream, host) = first.clone();
         let cursors = vec![Cursor::default(); host.lanes.len() * stream.sources.len()];
-        let taken = Delivered { step: 0, row: 0, cursors, skipped_tokens: 0 };
+        let taken =
+            Delivered { step: 0, row: 0, cursors, carried: Arc::default(), interval: 0, skipped_tokens: 0 };
         Self {
-            pool: Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS),
+            pool: pool(&stream, &host),
+            intervals: std::iter::once(first).chain(others).collect(),
+            interval: 0,
             stream,
             host,
             encoder,
             taken,
             quarantined: DeliveredLog::default(),
             undelivered: Undelivered::default(),
+            committed: Vec::new(),
             skipping: None,
             quarantine_files: Vec::new(),
             busy: Arc::default(),
@@ -194,6 +203,7 @@ impl Pipeline {
     /// How many workers to start, from the next start on.
     pub fn set_threads(&mut self, threads: usize) {
         self.host.threads = threads;
+        self.intervals.iter_mut().for_each(|(_, host)| host.threads = threads);
     }
 
     /// The stream that its rows are made of.
@@ -230,19 +240,36 @@ impl Pipeline {
         }
     }
 
+    /// Leaves out steps that were committed, of which each range has a first step and an end.
+    pub fn leave_out(&mut self, committed: Vec<(u64, u64)>) {
+        self.committed = committed;
+    }
+
+    /// The interval that the cursors of a state belong to: that of the last step before it.
+    pub fn interval_of(&self, step: u64, row: usize) -> usize {
+        let steps = step + u64::from(row > 0);
+        self.intervals.partition_point(|(stream, _)| stream.interval.first < steps).saturating_sub(1)
+    }
+
+    /// The definition of an interval of the stream.
+    pub fn stream_of(&self, interval: usize) -> &StreamSpec {
+        &self.intervals[interval].0
+    }
+
     /// Moves to another step and row, clears an end or a failure, and starts no thread.
     pub fn restore(&mut self, delivered: Delivered) -> Result<()> {
         self.assert_own_process()?;
         if let Phase::Failed(Error::Closed) = self.phase {
             return Err(Error::Closed);
         }
-        let sources = self.stream.sources.len();
+        let stream = Arc::clone(&self.intervals[delivered.interval].0);
+        let sources = stream.sources.len();
         let (found, expected) = (delivered.cursors.len() / sources, self.host.lanes.len());
         if found != expected {
             return Err(Error::State(format!("the state has {found} lanes, expected {expected}")));
         }
         for (&lane, cursors) in self.host.lanes.iter().zip(delivered.cursors.chunks(sources)) {
-            for (source, cursor) in self.stream.sources.iter().zip(cursors) {
+            for (source, cursor) in stream.sources.iter().zip(cursors) {
                 cursor.check(source, lane)?;
             }
         }
@@ -267,9 +294,31 @@ impl Pipeline {
     fn go_to(&mut self, delivered: Delivered) {
         self.stop();
         self.more = true;
+        self.enter(delivered.interval);
         self.taken = delivered;
         self.skipping = None;
         self.undelivered.clear();
+    }
+
+    /// Makes batches of another interval.
+    fn enter(&mut self, interval: usize) {
+        if self.interval != interval {
+            self.interval = interval;
+            (self.stream, self.host) = self.intervals[interval].clone();
+            self.pool = pool(&self.stream, &self.host);
+        }
+    }
+
+    /// Continues behind a border from the lanes' reports. A state is that before the border until a step is delivered.
+    fn cross(&mut self, cursors: Vec<Cursor>, carried: Vec<Option<Arc<Carried>>>) {
+        let before = (self.taken.clone(), self.quarantined.count());
+        let skipping = self.skipping.take().unwrap_or(before);
+        self.stop();
+        self.enter(self.interval + 1);
+        let carried: Arc<[_]> =
+            if carried.iter().all(Option::is_none) { Arc::default() } else { carried.into() };
+        self.taken = Delivered { cursors, carried, interval: self.interval, ..self.taken.clone() };
+        self.skipping = Some(skipping);
     }
 
     /// The batches up to `number` have reached the consumer, and can no longer be taken back.
@@ -299,24 +348,74 @@ impl Pipeline {
     /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
     /// reached, or if single rows are delivered.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
-        let Phase::Ended(padding) = &mut self.phase else { return Ok(None) };
-        if self.host.single_rows {
+        if !matches!(self.phase, Phase::Ended(_)) || self.host.single_rows {
             return Ok(None);
         }
+        // Rows behind a border have another shape.
+        while self.stream.interval.until
+            == Some(delivered_from(&self.stream, &self.committed, self.taken.step))
+        {
+            let (cursors, step) =
+                (self.taken.cursors.clone(), delivered_from(&self.stream, &self.committed, self.taken.step));
+            self.taken.step = step;
+            self.cross(cursors, Vec::new());
+            self.skipping = None;
+            while !matches!(self.next(BORDER_WAIT)?, Delivery::End) {}
+        }
+        let Phase::Ended(padding) = &mut self.phase else { return Ok(None) };
         let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never delivered") };
         let lease = Arc::new(padding.copy()?);
         self.undelivered.add(self.taken.clone(), self.quarantined.count());
-        self.taken.step = self.stream.delivered_from(self.taken.step) + 1;
+        self.taken.step = delivered_from(&self.stream, &self.committed, self.taken.step) + 1;
         Ok(Some(Batch { lease, row: None }))
     }
 
     /// Whether the next step will have rows of these lanes that are not all padding. Where rows may be left out, that is known
     /// once the next step is there: waits for at most `timeout`, and `None` says that it is not known yet.
-    pub fn more(&self, timeout: Duration) -> Option<bool> {
-        match &self.phase {
+    pub fn more(&mut self, timeout: Duration) -> Result<Option<bool>> {
+        let is_at_border = self.stream.interval.until == Some(self.taken.step);
+        let has_crossed = self.taken.step == self.stream.interval.first && self.interval > 0;
+        if self.more && !self.host.lanes.is_empty() && (is_at_border || has_crossed) {
+            self.start()?;
+            if is_at_border {
+                let Phase::Running(running) = &mut self.phase else { return Ok(Some(self.more)) };
+                if running.step.is_none() {
+                    running.step = running.take_step(timeout, &self.pool)?;
+                }
+                if !self.cross_if_at_border() {
+                    let has_step = matches!(&self.phase, Phase::Running(running) if running.step.is_some());
+                    // A lane that fails is found by the step that is taken next.
+                    return Ok(has_step.then_some(true));
+                }
+                return Ok(None);
+            }
+            let Phase::Running(running) = &self.phase else { return Ok(Some(self.more)) };
+            return Ok(running.more(timeout));
+        }
+        Ok(match &self.phase {
             Phase::Running(running) if self.more && self.stream.leaves_out_rows() => running.more(timeout),
             _ => Some(self.more),
+        })
+    }
+
+    /// Continues behind a border, if the step that was taken is none because all lanes are there.
+    fn cross_if_at_border(&mut self) -> bool {
+        let Phase::Running(Running { step: Some(step), .. }) = &mut self.phase else { return false };
+        let is_border = |report: &Option<Report>| {
+            report.as_ref().is_some_and(|report| matches!(report.rows, Rows::Border(_)))
+        };
+        if !step.reports.iter().all(is_border) {
+            return false;
         }
+        let (mut cursors, mut all_carried) = (Vec::new(), Vec::new());
+        for report in std::mem::take(&mut step.reports).into_iter().flatten() {
+            cursors.extend(report.cursors);
+            if let Rows::Border(carried) = report.rows {
+                all_carried.extend(carried);
+            }
+        }
+        self.cross(cursors, all_carried);
+        true
     }
 
     /// Returns the current step, or its next row, and advances the state with it; or returns the error of the first
@@ -334,11 +433,15 @@ impl Pipeline {
             self.waited += start.elapsed();
             running.step = taken?;
         }
+        if self.cross_if_at_border() {
+            return Ok(Delivery::Pending);
+        }
+        let Phase::Running(running) = &mut self.phase else { return Ok(Delivery::Pending) };
         let Some(step) = &mut running.step else { return Ok(Delivery::Pending) };
         let before = self.taken.clone();
-        let Delivered { step: number, row, cursors, skipped_tokens } = &mut self.taken;
+        let Delivered { step: number, row, cursors, skipped_tokens, .. } = &mut self.taken;
         let (lanes, sources) = (self.host.lanes.len(), self.stream.sources.len());
-        let is_skipped = self.stream.delivered_from(*number) > *number && !step.is_end;
+        let is_skipped = delivered_from(&self.stream, &self.committed, *number) > *number && !step.is_end;
         let is_single = self.host.single_rows && !step.is_end && !is_skipped;
         let given = if is_single { *row..*row + 1 } else { 0..lanes };
         for report in step.reports[given.clone()].iter().flatten() {
@@ -356,7 +459,9 @@ impl Pipeline {
         }
         self.more = step.more;
         if is_skipped {
-            *skipped_tokens += tokens(cursors).saturating_sub(tokens_before);
+            if self.stream.delivered_from(*number) > *number {
+                *skipped_tokens += tokens(cursors).saturating_sub(tokens_before);
+            }
             *number += 1;
             running.step = None;
             self.skipping = Some((before, quarantined));
@@ -387,12 +492,15 @@ impl Pipeline {
         if !matches!(self.phase, Phase::Idle) || self.host.lanes.is_empty() {
             return Ok(());
         }
-        let Delivered { step, row, cursors, .. } = &self.taken;
+        let Delivered { step, row, cursors, carried, .. } = &self.taken;
         let buffers: Vec<_> = (0..self.host.prefetch).map(|_| self.pool.get()).collect::<Result<_>>()?;
         let (consumer, writers) = ring(self.pool.schema(), self.host.lanes.len(), buffers, *step, *row);
         self.sync_quarantine_file()?; // it is opened anew, and what could not be written must not be forgotten
         self.quarantine_files = open_quarantine_files(&self.host, &self.stream, cursors)?;
-        let ends = cursors.chunks(self.stream.sources.len()).zip(writers).collect();
+        let sources = self.stream.sources.len();
+        let carried = carried.chunks(sources).chain(std::iter::repeat(&[][..]));
+        let ends = cursors.chunks(sources).zip(carried).zip(writers);
+        let ends = ends.map(|((cursors, carried), writer)| (cursors, carried, writer)).collect();
         let (open_until, files) = (consumer.open_until(), &self.quarantine_files);
         let workers =
             WorkerPool::start(&self.stream, &self.encoder, &self.host, ends, open_until, &self.busy, files)?;
@@ -440,15 +548,21 @@ impl Pipeline {
     /// Statistics of this host's lanes, up to a step and row.
     pub fn stats(&self, place: &Delivered) -> Stats {
         let Delivered { step, row, skipped_tokens, .. } = place;
-        let spec = self.stream.rows;
         let mut totals = Totals::default();
         for source in 0..self.stream.sources.len() {
             totals += self.totals_of(source, place);
         }
         // A saved state may hold any numbers.
-        let rows = step.saturating_mul(self.host.lanes.len() as u64).saturating_add(*row as u64);
-        let rows = rows.saturating_mul(spec.rows_per_lane as u64);
-        let elements = rows.saturating_mul(spec.sequence_length as u64);
+        let (mut rows, mut elements) = (0_u64, 0_u64);
+        for (index, (stream, _)) in self.intervals.iter().enumerate() {
+            let until = stream.interval.until.unwrap_or(u64::MAX).min(*step);
+            let steps = until.saturating_sub(stream.interval.first);
+            let single = if index == self.interval_of(*step, *row) { *row as u64 } else { 0 };
+            let own = steps.saturating_mul(self.host.lanes.len() as u64).saturating_add(single);
+            let own = own.saturating_mul(stream.rows.rows_per_lane as u64);
+            rows = rows.saturating_add(own);
+            elements = elements.saturating_add(own.saturating_mul(stream.rows.sequence_length as u64));
+        }
         Stats {
             totals,
             rows,
@@ -478,6 +592,7 @@ impl Pipeline {
 
     fn source_stats(&self, place: &Delivered) -> Vec<SourceStats> {
         let Some(mixing) = &self.stream.mixing else { return Vec::new() };
+        let place_stream = self.stream_of(place.interval);
         let sources = &self.stream.sources;
         let mut stats: Vec<_> = sources
             .iter()
@@ -491,7 +606,10 @@ impl Pipeline {
                     name: source.name.clone(),
                     number: source.number,
                     totals,
-                    rows: totals.tokens.saturating_add(totals.padding) / source.rows.sequence_length as u64,
+                    rows: totals.earlier_rows.saturating_add(
+                        totals.tokens.saturating_add(totals.padding).saturating_sub(totals.earlier_elements)
+                            / place_stream.sources[index].rows.sequence_length as u64,
+                    ),
                     epochs: epochs / self.host.lanes.len().max(1) as f64,
                     exhausted_lanes: of_lanes().filter(|epoch| Some(*epoch) == source.epochs).count(),
                     asked: mixing.mean_share(place.step, index),
@@ -531,10 +649,48 @@ impl Pipeline {
     /// Full batches that can be taken without waiting.
     pub fn ready(&self) -> usize {
         match &self.phase {
-            // A batch behind skipped ones may have to be waited for.
-            Phase::Running(_) if self.stream.delivered_from(self.taken.step) > self.taken.step => 0,
+            // A batch behind skipped ones or a border may have to be waited for.
+            Phase::Running(_) if self.stream.interval.until == Some(self.taken.step) => 0,
+            Phase::Running(_)
+                if delivered_from(&self.stream, &self.committed, self.taken.step) > self.taken.step =>
+            {
+                0
+            }
             Phase::Running(running) => running.consumer.ready(),
             Phase::Idle | Phase::Ended(_) | Phase::Failed(_) => 0,
+        }
+    }
+}
+
+/// Buffers of the batches of an interval of the stream.
+fn pool(stream: &StreamSpec, host: &HostSpec) -> Arc<Pool> {
+    let spec = stream.rows;
+    let rows = host.lanes.len() * spec.rows_per_lane;
+    let (length, segments) = (spec.sequence_length, spec.most_segments());
+    let mut fields = spec.layout.fields(length, segments, stream.has_mask());
+    fields.retain(|field| host.attention_mask || field.content != Content::Mask);
+    fields.extend(spec.layout.value_fields(stream.fields(), length, segments));
+    fields.extend(room_field(spec.layout, spec.segment_multiple, segments));
+    if stream.has_pairs() {
+        fields.push(pair_field(segments));
+    }
+    fields.extend(provenance_field(host.provenance, stream.makes_several()));
+    if host.names_sources && stream.mixing.is_some() {
+        fields.extend(source_fields());
+    }
+    if let Some(images) = stream.image_rows() {
+        images.extend(&mut fields);
+    }
+    Pool::new(Arc::new(BatchSchema::new(rows, fields)), IDLE_BUFFERS)
+}
+
+/// The first step from one on that is neither skipped nor committed.
+fn delivered_from(stream: &StreamSpec, committed: &[(u64, u64)], mut step: u64) -> u64 {
+    loop {
+        step = stream.delivered_from(step);
+        match committed.iter().find(|(first, end)| (*first..*end).contains(&step)) {
+            Some((_, end)) => step = *end,
+            None => return step,
         }
     }
 }

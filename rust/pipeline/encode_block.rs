@@ -477,6 +477,7 @@ pub(crate) fn samples_of(
     let mut entries = Vec::with_capacity(raw.entries.len());
     let mut bytes = &*raw.bytes;
     let mut sidecars = &*raw.sidecars;
+    let carried = raw.carried.take();
     for entry in raw.entries.drain(..) {
         let entry = match entry {
             RawEntry::Record { kind, position, shard, next, length, images } => {
@@ -486,18 +487,18 @@ pub(crate) fn samples_of(
                 let at = Position { record: number, byte };
                 let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
                 let name = spec.shards[shard as usize].name();
-                let is_kept = if spec.sidecars.kinds.is_empty() {
-                    spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
+                let is_carried = carried.as_ref().is_some_and(|carried| carried.has_record(position));
+                let joined = (!spec.sidecars.kinds.is_empty())
+                    .then(|| Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes));
+                if is_carried {
+                    entries.push(SampleEntry::Carried(next));
+                    continue;
+                }
+                let is_kept = if let Some(joined) = joined {
+                    let projection = &spec.read.projection;
+                    spec.prepare.joined_record(projection, &spec.fields, name, record, joined, prepared)
                 } else {
-                    let joined = Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes);
-                    spec.prepare.joined_record(
-                        &spec.read.projection,
-                        &spec.fields,
-                        name,
-                        record,
-                        joined,
-                        prepared,
-                    )
+                    spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
                 };
                 let samples = &prepared.samples;
                 let encoded = match is_kept {
@@ -521,13 +522,17 @@ pub(crate) fn samples_of(
                 }
             }
             RawEntry::Dropped(next) => filtered(&mut entries, next),
+            RawEntry::Carried(next) => SampleEntry::Carried(next),
             RawEntry::Unreadable(bad) => SampleEntry::Bad(bad),
             RawEntry::ShardEnd(end) => SampleEntry::ShardEnd(end),
         };
         let stops = match &entry {
             SampleEntry::Failed { .. } => true,
             SampleEntry::Bad(_) => spec.on_error == OnError::Raise,
-            SampleEntry::Document { .. } | SampleEntry::Filtered { .. } | SampleEntry::ShardEnd(_) => false,
+            SampleEntry::Document { .. }
+            | SampleEntry::Filtered { .. }
+            | SampleEntry::Carried(_)
+            | SampleEntry::ShardEnd(_) => false,
         };
         entries.push(entry);
         if stops {

@@ -65,10 +65,19 @@ impl Undelivered {
 
 #[cfg(test)]
 mod tests {
+    use std::sync::Arc;
+
     use super::*;
 
     fn at(step: u64) -> Delivered {
-        Delivered { step, row: 0, cursors: Vec::new(), skipped_tokens: 0 }
+        Delivered {
+            step,
+            row: 0,
+            cursors: Vec::new(),
+            carried: Arc::default(),
+            interval: 0,
+            skipped_tokens: 0,
+        }
     }
 
     fn step_after(undelivered: &Undelivered, number: u64) -> Option<u64> {

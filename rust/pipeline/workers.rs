@@ -13,6 +13,7 @@ use crate::encode::Encoder;
 use crate::error::{Error, Result, caught};
 use crate::lane::admission::Admission;
 use crate::lane::block::{RawBlock, SampleBlock};
+use crate::lane::carried::Carried;
 use crate::lane::cursor::Cursor;
 use crate::lane::id_buffer::IdPool;
 use crate::lane::reader::LaneReader;
@@ -97,7 +98,7 @@ impl WorkerPool {
         stream: &Arc<StreamSpec>,
         encoder: &Encoder,
         host: &HostSpec,
-        ends: Vec<(&[Cursor], LaneWriter<Report>)>,
+        ends: Vec<(&[Cursor], &[Option<Arc<Carried>>], LaneWriter<Report>)>,
         open_until: u64,
         times: &Arc<StageTimes>,
         quarantine_files: &[Option<Arc<QuarantineFile>>],
@@ -106,24 +107,34 @@ impl WorkerPool {
         let is_remote = stream.sources.iter().any(|source| source.is_remote());
         let waiting = if is_remote { (host.lanes.len() * stream.sources.len()).min(MOST_WAITING) } else { 0 };
         let sources = stream.sources.len();
-        let steps = ends.iter().map(|(_, writer)| writer.step());
+        let steps = ends.iter().map(|(.., writer)| writer.step());
         let schedule = Schedule::new(steps, sources, open_until, threads);
         let stop = Arc::new(AtomicBool::new(false));
-        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursors, writer))| {
-            let feeds = || stream.sources.iter().map(Arc::clone).zip(cursors);
-            let reader = |(stream, cursor)| LaneReader::new(stream, lane, cursor).beside_others(sources);
+        let lanes = host.lanes.iter().zip(ends).map(|(&lane, (cursors, carried, writer))| {
+            let feeds = || {
+                let carried = carried.iter().map(Option::as_ref).chain(std::iter::repeat(None));
+                stream.sources.iter().map(Arc::clone).zip(cursors).zip(carried)
+            };
+            let reader = |((stream, cursor), carried)| {
+                LaneReader::new(stream, lane, cursor)
+                    .beside_others(sources)
+                    .carrying(carried)
+                    .stopped_by(&stop)
+            };
             let files = quarantine_files.iter().cloned();
             LaneEnds {
-                readers: feeds().map(|feed| Mutex::new(reader(feed).stopped_by(&stop))).collect(),
+                readers: feeds().map(|feed| Mutex::new(reader(feed))).collect(),
                 packing: Mutex::new(PackingEnd {
                     admissions: feeds()
                         .zip(files)
-                        .map(|((stream, cursor), file)| Admission::new(stream, lane, cursor, file))
+                        .map(|(((stream, cursor), carried), file)| {
+                            Admission::new(stream, lane, cursor, file).carrying(carried)
+                        })
                         .collect(),
                     documents: feeds()
                         .zip(quarantine_files.iter().cloned())
-                        .map(|((stream, cursor), file)| {
-                            DocumentQueue::new(stream, lane, *cursor).listing_in(file)
+                        .map(|(((stream, cursor), carried), file)| {
+                            DocumentQueue::new(stream, lane, *cursor).carrying(carried).listing_in(file)
                         })
                         .collect(),
                     packer: Packer::new(stream, lane, cursors, writer),

@@ -39,6 +39,12 @@ impl Field {
         self.0.content.is_per_token() && self.0.content != Content::RotaryPosition
     }
 
+    /// The value of its elements in padding.
+    #[getter]
+    fn padding(&self) -> i32 {
+        self.0.padding
+    }
+
     /// The meaning of the elements.
     #[getter]
     fn content(&self) -> &'static str {

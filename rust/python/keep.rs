@@ -19,7 +19,7 @@ pub struct Selection {
     paths: Paths,
     program: Option<Program>,
     /// Rows that are left out by their numbers.
-    drop: Option<Py<RowList>>,
+    drop: Vec<Py<RowList>>,
     sidecars: Vec<SidecarFiles>,
 }
 
@@ -53,7 +53,7 @@ impl Selection {
         Selected {
             paths: self.paths.into(),
             keep,
-            drop: self.drop.map(|rows| rows.get().rows()).unwrap_or_default(),
+            drop: Rows::union(self.drop.iter().map(|rows| rows.get().rows())),
             sidecars: Sidecars { kinds, keep: of_sidecars },
         }
     }

@@ -15,6 +15,7 @@ use super::spec::Spec;
 use crate::batch::schema::with_element_type;
 use crate::error::{Error, caught};
 use crate::lane::assignment;
+use crate::lane::carried::Carried;
 use crate::lane::cursor::Cursor;
 use crate::pipeline::fair_mutex::FairMutex;
 use crate::pipeline::{self, Batch, Delivered, Delivery, SourceStats, Stats};
@@ -75,11 +76,15 @@ pub fn usable_cores() -> usize {
 #[pymethods]
 impl Pipeline {
     #[new]
-    fn new(py: Python<'_>, encoder: &Encoder, spec: Spec) -> PyResult<Self> {
+    fn new(py: Python<'_>, encoder: &Encoder, spec: Spec, others: Vec<Spec>) -> PyResult<Self> {
         let encoder = encoder.inner().clone();
         let inner = guarded(py, || {
-            let host = spec.host();
-            Ok(pipeline::Pipeline::new(spec.stream()?, host, encoder))
+            let interval = |spec: Spec| {
+                let host = spec.host();
+                Ok::<_, Error>((Arc::new(spec.stream()?), host))
+            };
+            let others = others.into_iter().map(interval).collect::<Result<_, _>>()?;
+            Ok(pipeline::Pipeline::of_intervals(interval(spec)?, others, encoder))
         })?;
         let fields = inner.schema().fields().iter();
         let names = fields.map(|field| PyString::intern(py, &field.name).unbind()).collect();
@@ -134,7 +139,7 @@ impl Pipeline {
     /// Whether the step after the last batch taken will have rows of these lanes that are not all padding.
     fn has_more(&self, py: Python<'_>) -> PyResult<bool> {
         loop {
-            if let Some(more) = self.with(py, |pipeline| pipeline.more(signals::CHECK))? {
+            if let Some(more) = self.with(py, |pipeline| pipeline.more(signals::CHECK))?? {
                 return Ok(more);
             }
             py.check_signals()?;
@@ -204,13 +209,16 @@ impl Pipeline {
     fn state<'py>(&self, py: Python<'py>, number: Option<u64>) -> PyResult<(u64, usize, Bound<'py, PyDict>)> {
         let number = number.unwrap_or_else(|| self.delivered());
         let (step, row, texts) = self.with(py, |pipeline| {
-            let Delivered { step, row, cursors, .. } = pipeline.position_after(number).0;
-            let sources = &pipeline.stream().sources;
-            let text = |cursors: &[Cursor]| {
-                state::write_lane(sources.iter().map(|source| &*source.name).zip(cursors))
+            let Delivered { step, row, cursors, carried, interval, .. } = pipeline.position_after(number).0;
+            let sources = &pipeline.stream_of(*interval).sources;
+            let text = |(cursors, carried): (&[Cursor], &[Option<Arc<Carried>>])| {
+                let carried = carried.iter().map(Option::as_deref).chain(std::iter::repeat(None));
+                let named = sources.iter().map(|source| &*source.name).zip(cursors).zip(carried);
+                state::write_lane(named.map(|((name, cursor), carried)| (name, cursor, carried)))
             };
-            let texts: Vec<_> =
-                pipeline.lanes().iter().copied().zip(cursors.chunks(sources.len()).map(text)).collect();
+            let carried = carried.chunks(sources.len()).chain(std::iter::repeat(&[][..]));
+            let cursors = cursors.chunks(sources.len()).zip(carried);
+            let texts: Vec<_> = pipeline.lanes().iter().copied().zip(cursors.map(text)).collect();
             (*step, *row, texts)
         })?;
         let lanes = PyDict::new(py);
@@ -225,17 +233,35 @@ impl Pipeline {
         Ok(self.with(py, |pipeline| pipeline.sync_quarantine_file())??)
     }
 
-    /// Moves to a saved state: step, row, and the text of each own lane in order.
-    fn restore(&self, py: Python<'_>, step: u64, row: usize, lanes: Vec<String>) -> PyResult<()> {
+    /// Moves to a saved state: step, row, and the text of each own lane in order; and ranges of steps from there on that were
+    /// committed.
+    fn restore(
+        &self,
+        py: Python<'_>,
+        step: u64,
+        row: usize,
+        lanes: Vec<String>,
+        committed: Vec<(u64, u64)>,
+    ) -> PyResult<()> {
         let lanes = lanes.iter().map(|text| state::read_lane(text).map_err(Error::State));
         let lanes = lanes.collect::<Result<Vec<_>, _>>()?;
         Ok(self.with(py, |pipeline| {
-            let mut cursors = Vec::new();
+            let interval = pipeline.interval_of(step, row);
+            let (mut cursors, mut carried) = (Vec::new(), Vec::new());
             for (index, lane) in lanes.into_iter().enumerate() {
                 let number = pipeline.lanes().get(index).copied().unwrap_or(index);
-                cursors.extend(pipeline.stream().order(number, lane)?);
+                for (cursor, own) in pipeline.stream_of(interval).order(number, lane)? {
+                    cursors.push(cursor);
+                    carried.push(own);
+                }
             }
-            pipeline.restore(Delivered { step, row, cursors, skipped_tokens: 0 })
+            let carried = if carried.iter().all(Option::is_none) { Arc::default() } else { carried.into() };
+            let restored =
+                pipeline.restore(Delivered { step, row, cursors, carried, interval, skipped_tokens: 0 });
+            if restored.is_ok() {
+                pipeline.leave_out(committed);
+            }
+            restored
         })??)
     }
 

@@ -22,7 +22,7 @@ use crate::prepare::values::SourceFields;
 use crate::spec::fields::FieldSpec;
 use crate::spec::mixture::{Mixing, Stage, Unit};
 use crate::spec::{
-    HostSpec, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
+    HostSpec, Interval, Packing, QuarantineFileSpec, RowSpec, Shuffle, SourceSpec, StreamSpec, Truncation,
     UntrainedRows,
 };
 use crate::store::{Access, Shard};
@@ -51,6 +51,16 @@ pub struct Spec {
     delivers_untrained: bool,
     mixing: Option<MixingPlan>,
     carried_fields: Vec<FieldPlan>,
+    interval: IntervalPlan,
+}
+
+/// The steps of a stream that a spec is for, as `gristmill._dataset.intervals` has them.
+#[derive(FromPyObject, Clone, Copy)]
+struct IntervalPlan {
+    first: u64,
+    until: Option<u64>,
+    keeps_windows: bool,
+    ends_stage: bool,
 }
 
 /// How sources are mixed; those of prompts, too.
@@ -83,6 +93,12 @@ struct Source {
     /// The same for the second sample of a pair.
     second_keys: Vec<Option<String>>,
     selection: Selection,
+    /// How many of the shards, which are the last ones, were added at each of several borders.
+    added: Vec<usize>,
+    /// The step at which more are added.
+    adds_at: Option<u64>,
+    /// The index of its first piece among those of all sources.
+    first_piece: u32,
     max_document_bytes: u64,
     eos: Option<u32>,
     bos: Option<u32>,
@@ -162,18 +178,26 @@ impl Spec {
 
     /// The arguments that define the stream.
     pub fn stream(self) -> Result<StreamSpec, Error> {
-        let Self { sources, rows, order, rows_per_lane, delivers_untrained, stream_name, mixing, .. } = self;
+        let Self {
+            sources,
+            rows,
+            order,
+            rows_per_lane,
+            delivers_untrained,
+            stream_name,
+            mixing,
+            interval,
+            ..
+        } = self;
         let fields: Arc<[FieldSpec]> = field_specs(self.carried_fields)?.into();
         let spec = rows.spec(rows_per_lane)?;
-        let (mut found, mut first_piece) = (Vec::with_capacity(sources.len()), 0);
+        let mut found = Vec::with_capacity(sources.len());
         for (number, source) in (0..).zip(sources) {
             let log_name =
                 if mixing.is_some() { format!("{stream_name}.{}", source.name) } else { String::new() };
             let balance = rows.balance.map(|CostPlan { linear, quadratic }| RowCost { linear, quadratic });
             let own = SourceSpec { balance, ..source.spec(spec, &order, delivers_untrained, &fields)? };
-            let pieces = own.shards.len() as u32;
-            found.push(Arc::new(SourceSpec { number, first_piece, log_name, ..own }));
-            first_piece += pieces;
+            found.push(Arc::new(SourceSpec { number, log_name, ..own }));
         }
         found.sort_by(|one, other| one.name.cmp(&other.name));
         let step_rows = rows.batch_size.unwrap_or(order.lanes) as u64;
@@ -183,7 +207,15 @@ impl Spec {
             rows: spec,
             mixing: mixing.transpose()?,
             skip: order.skip.unwrap_or_default(),
+            interval: interval.interval(),
         })
+    }
+}
+
+impl IntervalPlan {
+    fn interval(self) -> Interval {
+        let Self { first, until, keeps_windows, ends_stage } = self;
+        Interval { first, until, keeps_windows, ends_stage }
     }
 }
 
@@ -235,13 +267,20 @@ impl Source {
     ) -> Result<SourceSpec, Error> {
         let make_on_error = choices::find("on_error", &self.on_error, &ON_ERRORS)?;
         let e_tags = self.e_tags.into_iter().chain(std::iter::repeat(None));
-        let shards =
-            self.paths.into_iter().zip(&self.sizes).zip(e_tags).flat_map(|((path, &size), e_tag)| {
-                let e_tag = e_tag.map(Into::into);
-                Shard { e_tag, ..Shard::whole(path, size) }.divided(self.split_bytes)
-            });
-        let shards: Vec<Shard> = shards.collect();
-        let sizes = shards.iter().map(Shard::dealt_bytes).collect();
+        let shards = self.paths.into_iter().zip(&self.sizes).zip(e_tags).map(|((path, &size), e_tag)| {
+            let e_tag = e_tag.map(Into::into);
+            Shard { e_tag, ..Shard::whole(path, size) }.divided(self.split_bytes).collect()
+        });
+        let shards: Vec<Vec<Shard>> = shards.collect();
+        let (first, mut groups) = shards.split_at(shards.len() - self.added.iter().sum::<usize>());
+        let sizes = |shards: &[Vec<Shard>]| shards.iter().flatten().map(Shard::dealt_bytes).collect();
+        let mut plan = Plan::new(sizes(first), order.lanes, order.seed);
+        for count in self.added {
+            let (group, rest) = groups.split_at(count);
+            plan = plan.with_added(sizes(group));
+            groups = rest;
+        }
+        let shards: Vec<Shard> = shards.into_iter().flatten().collect();
         let access = access(
             self.folder,
             self.storage_options.unwrap_or_default(),
@@ -288,10 +327,10 @@ impl Source {
         Ok(SourceSpec {
             name: self.name,
             number: 0,
-            first_piece: 0,
+            first_piece: self.first_piece,
             log_name: String::new(),
             shards,
-            plan: Plan::new(sizes, order.lanes, order.seed),
+            plan,
             read: Arc::new(ReadOptions {
                 access,
                 projection,
@@ -306,6 +345,7 @@ impl Source {
             on_error: make_on_error(self.max_error_rate),
             shuffle: order.seed.map(|seed| Shuffle { seed, window: self.shuffle_window }),
             epochs: self.epochs,
+            adds_at: self.adds_at,
             bos: self.bos,
             eos: self.eos,
             untrained_rows,

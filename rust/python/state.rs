@@ -13,12 +13,14 @@ use crate::state;
 pub fn read_lane<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Bound<'py, PyDict>, String)> {
     let mut cursors = state::read_lane(text)
         .map_err(|reason| Error::State(format!("the state of lane {lane} cannot be read: {reason}")))?;
-    let form = state::write_lane(cursors.iter().map(|(name, cursor)| (&**name, cursor)));
+    let form = state::write_lane(
+        cursors.iter().map(|(name, (cursor, carried))| (&**name, cursor, carried.as_deref())),
+    );
     if cursors.is_empty() {
-        cursors.push((String::new(), Cursor::default()));
+        cursors.push((String::new(), (Cursor::default(), None)));
     }
     let sources = PyDict::new(py);
-    for (name, cursor) in cursors {
+    for (name, (cursor, _)) in cursors {
         let numbers = PyDict::new(py);
         for (name, number) in cursor.numbers() {
             numbers.set_item(name, number)?;

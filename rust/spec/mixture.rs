@@ -24,6 +24,7 @@ use crate::error::{Error, Result};
 use crate::image::ImageRows;
 use crate::lane::cursor::Cursor;
 use crate::random::hash;
+use crate::state::Position;
 
 /// 2^64 divided by the golden ratio.
 const PHI: u64 = 0x9E37_79B9_7F4A_7C15;
@@ -157,8 +158,8 @@ impl StreamSpec {
     }
 
     /// A lane's cursors by the names of their sources, in the order of the sources; zeros where there is none.
-    pub fn order(&self, lane: usize, cursors: Vec<(String, Cursor)>) -> Result<Vec<Cursor>> {
-        let mut named: HashMap<String, Cursor> = cursors.into_iter().collect();
+    pub fn order(&self, lane: usize, cursors: Vec<(String, Position)>) -> Result<Vec<Position>> {
+        let mut named: HashMap<String, Position> = cursors.into_iter().collect();
         let ordered =
             self.sources.iter().map(|source| named.remove(&source.name).unwrap_or_default()).collect();
         match named.keys().min() {

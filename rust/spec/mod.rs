@@ -122,6 +122,21 @@ pub struct StreamSpec {
     pub mixing: Option<Mixing>,
     /// Steps that are made and not delivered: from each first one up to an end, in order and apart.
     pub skip: Vec<(u64, u64)>,
+    /// The steps that it defines.
+    pub interval: Interval,
+}
+
+/// The steps of a stream for which a [`StreamSpec`] holds: rows and records that are left out change at its borders.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub struct Interval {
+    /// The first step.
+    pub first: u64,
+    /// The border: the first step behind it; `None`: there is no other interval.
+    pub until: Option<u64>,
+    /// Whether the next interval continues the windows of this one, since only the number of rows differs.
+    pub keeps_windows: bool,
+    /// Whether the counts of a mixture's stage begin anew with the next interval, since its rows have other sizes.
+    pub ends_stage: bool,
 }
 
 /// Shards that are read in one way.
@@ -156,6 +171,8 @@ pub struct SourceSpec {
     pub shuffle: Option<Shuffle>,
     /// `None`: endless.
     pub epochs: Option<u64>,
+    /// The step at which shards are added, if that lies ahead: no lane may end before it.
+    pub adds_at: Option<u64>,
     /// Put before each document.
     pub bos: Option<u32>,
     /// Put after each document.
@@ -195,7 +212,13 @@ impl From<SourceSpec> for StreamSpec {
 
 impl From<Arc<SourceSpec>> for StreamSpec {
     fn from(source: Arc<SourceSpec>) -> Self {
-        Self { rows: source.rows, sources: vec![source], mixing: None, skip: Vec::new() }
+        Self {
+            rows: source.rows,
+            sources: vec![source],
+            mixing: None,
+            skip: Vec::new(),
+            interval: Interval::default(),
+        }
     }
 }
 

@@ -70,6 +70,15 @@ impl Rows {
         Self(rows.into_iter().map(sorted).collect())
     }
 
+    /// The rows that are in any of some lists, which are of the same manifest.
+    pub fn union(mut lists: impl Iterator<Item = Arc<Self>>) -> Arc<Self> {
+        let first = lists.next().unwrap_or_default();
+        lists.fold(first, |one, other| {
+            let shards = one.0.len().max(other.0.len());
+            Arc::new(Self::new((0..shards).map(|shard| [one.of(shard), other.of(shard)].concat()).collect()))
+        })
+    }
+
     /// The rows of a shard.
     pub fn of(&self, shard: usize) -> &[u32] {
         self.0.get(shard).map_or(&[], |rows| rows)

@@ -72,12 +72,15 @@ def opened(
             shard = Address.of(path, storage_options=storage_options)
             yield run_from_start(shard, {**arguments, "sample": made}, encoder)
         return
-    if arguments:
-        raise ArgumentError(f"{path} is a saved state, which already records the arguments: drop --set")
+    if arguments.keys() - {"edits"}:
+        raise ArgumentError(
+            f"{path} is a saved state, which already records the arguments: drop --set, but for --set edits="
+        )
     if not shards:
         raise ArgumentError(f"{path} is a saved state: name its shards with --shards")
     of_run = Address.of(*shards, storage_options=storage_options)
-    yield run_from_state(Path(path), state, of_run, drop, encoder, sample=made)
+    edits = arguments.get("edits")
+    yield run_from_state(Path(path), state, of_run, drop, encoder, sample=made, edits=edits)
 
 
 def state_of(path: str) -> "State | None":

@@ -9,10 +9,12 @@ import numpy as np
 import numpy.typing as npt
 
 from gristmill._dataset.report import Reporter
+from gristmill._dataset.row_numbers import RowNumbers
 from gristmill._dataset.spec import Spec
 from gristmill._dataset.stream import Stream
 from gristmill._state import states
 from gristmill._state.checkpoint_files import read_merged
+from gristmill._state.commits import Commits
 from gristmill._util import checks, grain_compat
 from gristmill.errors import ArgumentError, ArgumentTypeError
 
@@ -27,6 +29,11 @@ class StreamIterator(grain_compat.DatasetIterator[T]):
         super().__init__()
         self._stream = Stream(spec)
         self._reporter = Reporter(spec.running.on_stats)
+        self._numbers = RowNumbers(spec)
+        self._commits = Commits(self._numbers.before, self._numbers.is_skipped)
+        # The step of the first element, and of the last one.
+        self._started_at = 0
+        self._last: int | None = None
 
     def start_prefetch(self) -> None:
         """Starts the threads, which prepare batches while the caller does something else.
@@ -43,13 +50,74 @@ class StreamIterator(grain_compat.DatasetIterator[T]):
 
         Returns:
           A fresh dict of integers and strings, see the guide on resuming. `GlobalBatches`: it is that of the lanes of
-          this process; `merge_states` merges those of all processes.
+          this process; `merge_states` merges those of all processes. After the first `commit` it counts what was
+          committed, and not what was delivered.
 
         Raises:
           GristmillError: the quarantine file was removed or cannot be written to the disk, or this process was forked
             while another thread was in a call of the iterator.
         """
-        return self._stream.state()
+        if not self._commits.has_begun:
+            return self._stream.state()
+        position = self._stream.position()
+        state = self._commits.state(lambda: position, position["step"])
+        self._stream.sync()
+        return state
+
+    def commit(self, what: "int | Sequence[int] | npt.NDArray[np.integer[Any]]") -> None:
+        """Says that a step, or rows of steps, were trained on: for loops with a queue between loader and trainer.
+
+        From the first call on, states count what was committed, in any order. A restored iterator delivers each step
+        that was not; of a step of which some rows were, these are padding, and nothing of them is trained on. Call it
+        on every host with the same steps.
+
+        Args:
+          what: a step, counted from 0, or ids of rows, see `ids`. Committing again changes nothing; an
+            empty list only begins to count, before a state that is saved ahead of the first commit.
+
+        Raises:
+          ArgumentError: a step or row was not delivered; or there is no `batch_size`.
+          ArgumentTypeError: it is neither a step nor ids.
+        """
+        if self._stream.spec.rows.batch_size is None:
+            raise ArgumentError("commit: single rows have no step of their own; set the dataset's batch_size")
+        position = self._stream.position()
+        start = self._stream.start_position
+        self._commits.commit(what, self._started_at, position["step"], start, lambda: position)
+
+    @property
+    def step(self) -> int | None:
+        """The step of the last element, counted from 0; None before the first one."""
+        return self._last
+
+    @property
+    def ids(self) -> "npt.NDArray[np.int64]":
+        """The ids of the rows of the last element, int64 `[rows]`: their numbers in the stream, for `commit`.
+
+        They are counted over all steps and hosts: with a constant `batch_size`, row r of the global batch of step t has
+        the id `t * batch_size + r`.
+        """
+        if self._last is None:
+            return np.empty(0, np.int64)
+        return self._numbers.before(self._last) + self._numbers.own(self._last)
+
+    def _begin_next(self) -> None:
+        """Before the next element: keeps the position, once something was committed."""
+        if self._commits.has_begun:
+            position = self._stream.position()
+            self._commits.note(position["step"], lambda: position)
+
+    def _without_committed(self, element: Element, step: int) -> Element:
+        """The rows of a step, of which those that were committed are padding."""
+        rows = self._commits.rows_of(step)
+        own = [index for index, row in enumerate(self._numbers.own(step).tolist()) if row in rows] if rows else []
+        if not own:
+            return element
+        padding = {field.name: field.padding for field in self._stream.spec.fields}
+        changed = {name: np.array(array) for name, array in element.items()}
+        for name, array in changed.items():
+            array[own] = padding[name]
+        return changed
 
     def set_state(self, state: states.State) -> None:
         """Moves to a saved position; the next element is the one that followed there.
@@ -68,7 +136,9 @@ class StreamIterator(grain_compat.DatasetIterator[T]):
             the disk; the iterator stays where it was.
         """
         self._assert_not_closed()
-        self._stream.restore(state)
+        checked = self._stream.restore(state)
+        self._commits.restart(checked, checked["step"])
+        self._started_at, self._last = checked["step"], None
         self._reporter.restored(self._stream)
 
     def stats(self) -> dict[str, Any]:
@@ -169,7 +239,7 @@ class PackedDatasetIterator(StreamIterator[Element]):
 
     def __init__(self, spec: Spec) -> None:
         super().__init__(spec)
-        self._own_rows = spec.own_rows
+        self._equal = spec.running if spec.running.equal_steps else None
 
     @grain_compat.unwrapped
     def __next__(self) -> Element:
@@ -194,14 +264,17 @@ class PackedDatasetIterator(StreamIterator[Element]):
         self._assert_not_closed()
         core = self._stream.core
         self._stream.begin(grain_compat.process_count(self))
+        self._begin_next()
         self._reporter.tick(self.stats, self._stream)
         try:
             with grain_compat.measured(self):
                 taken = core.take()
                 element = taken.arrays
                 if element is not None:
-                    if self._own_rows is not None:
-                        element = {name: array[self._own_rows] for name, array in element.items()}
+                    self._last = taken.step - 1
+                    if self._equal is not None:
+                        element = _part(element, self._equal.shard_index, self._equal.shard_count)
+                    element = self._without_committed(element, taken.step - 1)
                     element = grain_compat.recorded(self, element)
         except BaseException:
             core.interrupted = 0  # it comes again, whichever thread asks
@@ -238,6 +311,12 @@ class PackedDatasetIterator(StreamIterator[Element]):
         own = self._stream.spec.running.own_lanes
         if entries or own:
             self.set_state(states.merge_lanes(entries, own))
+
+
+def _part(element: Element, index: int, count: int) -> Element:
+    """The rows of one of some hosts, of those of a step."""
+    rows = len(next(iter(element.values()))) // count
+    return {name: array[index * rows : (index + 1) * rows] for name, array in element.items()}
 
 
 def position_of(iterator: StreamIterator[Any]) -> states.State:

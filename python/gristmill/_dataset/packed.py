@@ -23,7 +23,9 @@ from gristmill._shards.sidecars import Sidecar
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.cost import Cost
+from gristmill._spec.edits import Edit
 from gristmill._spec.sharding import lanes_of_process
+from gristmill._spec.stages import Stage
 from gristmill._state.states import State
 from gristmill._tokenizer.encoder import Encoder, special_tokens_in_text_of
 from gristmill._util import checks
@@ -123,6 +125,11 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
       packing: `"concat"`: documents are joined, and cut every `sequence_length` tokens. `"best_fit"`:
         documents that fit into a row are never cut; of longer ones full rows are cut first, and all the rest of
         a window is placed, longest first, each in the fullest row in which it fits. `"pad"`: one document a row.
+      stages: lengths of rows and sizes of batches from a step on, such as `[Stage(0, sequence_length=1024,
+        batch_size=512), Stage(10_000, sequence_length=4096, batch_size=128)]`; `sequence_length` and `batch_size` are
+        those of the first, and may be left out. Each size of batches is a multiple of `lanes`. Tokens of a begun
+        document or window that were not delivered by a stage are packed by the length of the next one. Stages to come
+        may be changed when a state is restored. None: all steps are alike.
       fit_window: documents that `best_fit` places together, fewer if they hold 16 MiB of text. With a `seed`,
         at most `shuffle_window`.
       truncation: the part that is kept of a document longer than a row, BOS and EOS included, before it is packed:
@@ -151,6 +158,9 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
       skip: steps that are made and not delivered, such as `[(12_000, 12_200)]`: from 12,000 to 12,199, counted from 0.
         The other steps are the same, and keep their numbers. Ranges to come may be added or left out when a state is
         restored.
+      edits: what is read from a step on, such as `[Edit(12_000, drop=RowList("bad.txt", key="id"))]`. The steps before
+        it stay as they are, and nothing of a record that it leaves out is delivered behind it. Edits of steps to come
+        may be added, changed or left out when a state is restored. None: none.
       shuffle_window: documents that are permuted together.
       epochs: number of passes over the shards. None: endless.
       on_error: `"raise"`: stop at a bad record. `"quarantine"`: list it and continue.
@@ -218,6 +228,7 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         sequence_length: int = 1024,
         batch_size: int | None = None,
         packing: Literal["concat", "best_fit", "pad"] = "concat",
+        stages: "Sequence[Stage] | None" = None,
         fit_window: int = 1024,
         truncation: Literal["right", "left", "middle", "error", "split", "drop", "turns"] | None = None,
         max_segments: int | None = None,
@@ -228,6 +239,7 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         lanes: int | None = None,
         seed: int | None = None,
         skip: "Sequence[tuple[int, int]] | None" = None,
+        edits: "Sequence[Edit] | None" = None,
         shuffle_window: int = 1024,
         epochs: int | None = 1,
         on_error: Literal["raise", "quarantine"] = "raise",
@@ -326,12 +338,12 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
 
     @property
     def batch_size(self) -> int | None:
-        """Rows of the global batch, over all hosts; None: single rows."""
+        """Rows of the global batch, over all hosts, in the first stage; None: single rows."""
         return self._spec.rows.batch_size
 
     @property
     def sequence_length(self) -> int:
-        """Tokens in a row."""
+        """Tokens in a row, in the first stage."""
         return self._spec.rows.sequence_length
 
     @property
@@ -341,8 +353,20 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
 
     @property
     def shapes(self) -> dict[str, tuple[int, ...]]:
-        """The shape of each array of an element by its name: in a dataset of one of several hosts, that of its rows."""
+        """The shape of each array of an element by its name: in a dataset of one of several hosts, that of its rows.
+
+        It is that of the first stage; `shapes_at` has those of others.
+        """
         return self._spec.shapes
+
+    def shapes_at(self, step: int) -> dict[str, tuple[int, ...]]:
+        """The shape of each array of the element of a step, as `shapes` has them of the first stage.
+
+        Raises:
+          ArgumentError: `step` is below 0.
+          ArgumentTypeError: `step` is not an integer.
+        """
+        return self._spec.at_step(checks.integer("step", step, 0, 2**62)).shapes
 
     @property
     def ends(self) -> bool:
@@ -353,6 +377,14 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
     def skip(self) -> list[tuple[int, int]]:
         """The ranges of steps that are not delivered, in order: each a first step and an end, which is not in it."""
         return list(self._spec.order.skip or ())
+
+    @property
+    def stages(self) -> list[Stage]:
+        """The lengths of rows and sizes of batches, each from its step on; the first from step 0 on."""
+        spec = self._spec
+        return [
+            Stage(step, rows.sequence_length, rows.batch_size) for step, rows, _ in ((0, spec.rows, 0), *spec.stages)
+        ]
 
     @property
     def own_lanes(self) -> list[int]:

@@ -1,11 +1,13 @@
 """`Spec`: the definition of a stream by its sources, rows, order and running, and what follows from them."""
 
 import hashlib
-from collections.abc import Mapping, Sequence
-from dataclasses import dataclass, replace
+import math
+from collections.abc import Callable, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from typing import Any
 
 import gristmill._core as _core
+from gristmill._dataset.intervals import Interval, edit_sources, with_pieces
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._sample import fields, samples
 from gristmill._sample.fields import CarriedField
@@ -26,6 +28,7 @@ from gristmill._spec.rows import (
 )
 from gristmill._spec.sharding import lanes_of_processes
 from gristmill._spec.source import make_source
+from gristmill._spec.stages import Stages, check_first
 from gristmill._tokenizer.encoder import Encoder, as_encoder
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
@@ -45,6 +48,9 @@ class Spec:
       running: what may differ between hosts and runs.
       mixing: how the sources of a mixture are mixed.
       delivers_untrained: whether also rows that train nothing are delivered, to be looked at.
+      stages: the steps at which rows get other sizes, with the rows and the entries of their provenance.
+      edited: the steps of edits, with the sources from then on.
+      interval: the steps that `rows`, `sources` and `running` are for, of those of the stream.
     """
 
     sources: Sequence[SourceSpec]
@@ -53,6 +59,33 @@ class Spec:
     running: Running
     mixing: Mixing | None = None
     delivers_untrained: bool = False
+    stages: Sequence[tuple[int, Rows, int]] = ()
+    edited: Sequence[tuple[int, Sequence[SourceSpec]]] = ()
+    interval: Interval = field(default_factory=Interval)
+
+    @property
+    def intervals(self) -> "list[Spec]":
+        """The specs of the intervals of the stream, in order."""
+        borders = sorted({0, *(step for step, *_ in self.stages), *(step for step, _ in self.edited)})
+        found: list[Spec] = []
+        for first in borders:
+            stages = [(0, self.rows, self.running.provenance), *self.stages]
+            _, rows, provenance = [stage for stage in stages if stage[0] <= first][-1]
+            _, sources = [edit for edit in [(0, self.sources), *self.edited] if edit[0] <= first][-1]
+            running = replace(self.running, provenance=provenance)
+            spec = replace(self, rows=rows, running=running, sources=sources, interval=Interval(first))
+            if found:
+                before = found[-1]
+                is_resized = _size(before.rows) != _size(rows)
+                keeps = before.sources is sources and before.rows.sequence_length == rows.sequence_length
+                border = Interval(before.interval.first, first, keeps and rows.balance is None, is_resized)
+                found[-1] = replace(before, interval=border)
+            found.append(spec)
+        return found
+
+    def at_step(self, step: int) -> "Spec":
+        """The spec of the interval of a step."""
+        return [spec for spec in self.intervals if spec.interval.first <= step][-1]
 
     @property
     def fingerprint(self) -> str:
@@ -71,8 +104,9 @@ class Spec:
 
     @property
     def pieces(self) -> list[Piece]:
-        """The pieces that are dealt to lanes, of all sources."""
-        return [piece for source in self.sources for piece in source.pieces]
+        """The pieces that are dealt to lanes, of all sources, those that edits add included."""
+        sources = self.edited[-1][1] if self.edited else self.sources
+        return [piece for source in sources for piece in source.pieces]
 
     @property
     def ends(self) -> bool:
@@ -99,14 +133,6 @@ class Spec:
     def rows_per_step(self) -> int:
         """Rows of all lanes in a step."""
         return self.rows.batch_size or self.order.lanes
-
-    @property
-    def own_rows(self) -> slice | None:
-        """The rows of the own lanes' step that are delivered; None: all."""
-        if not self.running.equal_steps:
-            return None
-        start = self.running.shard_index * self._rows_of_step
-        return slice(start, start + self._rows_of_step)
 
     @property
     def _rows_of_step(self) -> int:
@@ -159,13 +185,23 @@ class Spec:
             raise ArgumentError(
                 "batch_size=None: a sharding divides the rows of a global batch; set the dataset's batch_size"
             )
-        return lanes_of_processes(
-            sharding,
-            batch_size=self.rows.batch_size,
-            sequence_length=self.rows.sequence_length,
-            lanes=self.order.lanes,
-            shards=min(count_pieces(source.shards, source.split_bytes) for source in self.sources),
-        )
+        plans = {
+            step: lanes_of_processes(
+                sharding,
+                batch_size=rows.batch_size or 0,
+                sequence_length=rows.sequence_length,
+                lanes=self.order.lanes,
+                shards=min(count_pieces(source.shards, source.split_bytes) for source in self.sources),
+            )
+            for step, rows, _ in ((0, self.rows, 0), *self.stages)
+        }
+        for step, plan in plans.items():
+            if plan != plans[0]:
+                raise ArgumentError(
+                    f"stages: the sharding gives the processes other lanes from step {step} on than from step 0 on: "
+                    "use a sharding that divides each batch_size= of the stages alike"
+                )
+        return plans[0]
 
     def with_running(self, **changes: Any) -> "Spec":
         """The same stream, run in another way."""
@@ -178,14 +214,19 @@ class Spec:
           ArgumentError: `count` does not divide the lanes, or with `equal_steps` the batch; or `index` is out of range.
         """
         own = lanes_of_host(self.order.lanes, index, count, equal_steps=equal_steps)
-        check_equal_steps(self.rows.batch_size, count, equal_steps=equal_steps)
+        for _, rows, _ in ((0, self.rows, 0), *self.stages):
+            check_equal_steps(rows.batch_size, count, equal_steps=equal_steps)
         return self.with_running(shard_index=index, shard_count=count, equal_steps=equal_steps, own_lanes=own)
 
     def alone(self, source: SourceSpec) -> "Spec":
         """The stream of one of the sources."""
         listed = self.running.quarantine_file if source.on_error == "quarantine" else None
+        edited = [
+            (step, [_with_keys(replace(own, name=""), own.fields) for own in sources if own.name == source.name])
+            for step, sources in self.edited
+        ]
         own = _with_keys(replace(source, name=""), source.fields)
-        alone = replace(self, sources=[own], mixing=None)
+        alone = replace(self, sources=[own], edited=edited, mixing=None)
         return alone.with_running(quarantine_file=listed, source_arrays=False)
 
 
@@ -203,22 +244,28 @@ def resolve(given: Mapping[str, Any]) -> Spec:
     for name, own in of_sources.items():
         with of_source(name):
             values = check(ARGUMENTS, own)
-            rows = make_rows(values, has_sample_fields=has_sample_fields)
-            provenance = provenance_entries(values["provenance"], rows)
-            check_equal_steps(rows.batch_size, values["shard_count"], equal_steps=values["equal_steps"])
-            check_sizes(rows, provenance)
+            stages = _stages(values, has_sample_fields=has_sample_fields)
+            for _, rows, provenance in stages:
+                check_equal_steps(rows.batch_size, values["shard_count"], equal_steps=values["equal_steps"])
+                check_sizes(rows, provenance)
             source = make_source(name, values)
-            if isinstance(source.sample, ImageTextPlan):
-                check_sizes(rows, provenance, source.sample)
+            for _, rows, provenance in stages:
+                if isinstance(source.sample, ImageTextPlan):
+                    check_sizes(rows, provenance, source.sample)
             pieces, shard_bytes = count_pieces(source.shards, source.split_bytes), sum(source.shards.sizes)
-            lanes.append(lane_count(values["lanes"], rows.batch_size, pieces, shard_bytes=shard_bytes))
+            lanes.append(_lanes(values["lanes"], [rows for _, rows, _ in stages], pieces, shard_bytes))
             sources.append(source)
             files.append(values["quarantine_file"])
     _check_images(sources)
     carried = fields.union({source.name: source.fields for source in sources})
-    check_sizes(rows, provenance, fields=carried)
-    sources = [_with_keys(source, carried) for source in sources]
-    order = Order(**{**{name: values[name] for name in arguments_of(Order)}, "lanes": min(lanes)})
+    for _, rows, provenance in stages:
+        check_sizes(rows, provenance, fields=carried)
+    later = stages[1:]
+    _, rows, provenance = stages[0]
+    edits, edited = edit_sources([_with_keys(source, carried) for source in sources], values["edits"])
+    sources, edited = with_pieces([_with_keys(source, carried) for source in sources], edited)
+    given_order = {name: values[name] for name in arguments_of(Order)}
+    order = Order(**{**given_order, "lanes": min(lanes), "edits": edits})
     fixed: dict[str, Any] = {
         "quarantine_file": next(filter(None, files), None),
         "provenance": provenance,
@@ -231,7 +278,54 @@ def resolve(given: Mapping[str, Any]) -> Spec:
             order.lanes, values["shard_index"], values["shard_count"], equal_steps=values["equal_steps"]
         ),
     )
-    return Spec(sources=sources, rows=rows, order=order, running=running, mixing=mixed)
+    return Spec(sources=sources, rows=rows, order=order, running=running, mixing=mixed, stages=later, edited=edited)
+
+
+def _stages(values: Mapping[str, Any], *, has_sample_fields: bool) -> list[tuple[int, Rows, int]]:
+    """The rows of each stage, and the entries of their provenance; the first one begins at step 0.
+
+    Raises:
+      ArgumentError: they are not possible; or concatenated conversations that lose turns change their length.
+    """
+    given = {name: values[name] for name in ("sequence_length", "batch_size")}
+    first, later = (values["stages"] or Stages()).after(given["sequence_length"], given["batch_size"])
+    for name, value in given.items():
+        check_first(name, value, ARGUMENTS[name].default, getattr(first, name))
+    found = []
+    for stage in (first, *later):
+        try:
+            sizes = {"sequence_length": stage.sequence_length, "batch_size": stage.batch_size}
+            rows = make_rows({**values, **sizes, "stages": later or None}, has_sample_fields=has_sample_fields)
+            found.append((stage.step, rows, provenance_entries(values["provenance"], rows)))
+        except ArgumentError as error:
+            raise error.reworded(_from_step(stage.step) if later else str) from None
+    lengths = {rows.sequence_length for _, rows, _ in found}
+    if len(lengths) > 1 and rows.packing == "concat" and rows.truncation == "turns":
+        raise ArgumentError(
+            "truncation='turns': with packing='concat' a row may end in a conversation, of which another "
+            "sequence_length= keeps other turns; use 'best_fit' or 'pad', or one length in all stages="
+        )
+    return found
+
+
+def _from_step(step: int) -> Callable[[str], str]:
+    return lambda text: f"from step {step} on: {text}"
+
+
+def _lanes(lanes: int | None, stages: Sequence[Rows], pieces: int, shard_bytes: int) -> int:
+    """The number of lanes, which divides each size of batches."""
+    sizes = [rows.batch_size for rows in stages]
+    if None in sizes and any(sizes):
+        raise ArgumentError("stages: expected a batch_size= in the first stage, as a later one has one")
+    if lanes is not None:
+        for size in sizes:
+            lane_count(lanes, size, pieces, shard_bytes=shard_bytes)
+    common = None if sizes[0] is None else math.gcd(*(size or 0 for size in sizes))
+    return lane_count(lanes, common, pieces, shard_bytes=shard_bytes)
+
+
+def _size(rows: Rows) -> tuple[int, int | None]:
+    return rows.sequence_length, rows.batch_size
 
 
 def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]:

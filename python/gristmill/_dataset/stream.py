@@ -17,6 +17,7 @@ from typing import Any
 import gristmill._core as _core
 from gristmill._dataset.spec import Spec
 from gristmill._state import states
+from gristmill._state.commits import KEY, Committed
 from gristmill._tokenizer.encoder import core_of
 from gristmill._util.cores import shared_cores
 from gristmill.errors import StateError
@@ -32,7 +33,8 @@ class Stream:
 
     def __init__(self, spec: Spec) -> None:
         self.spec = spec
-        self.core = _core.Pipeline(core_of(spec.encoder), spec)
+        first, *others = spec.intervals
+        self.core = _core.Pipeline(core_of(spec.encoder), first, others)
         if _calls_python(spec):
             # Before the interpreter ends: its threads may be in a function of the user, which they cannot be then.
             weakref.finalize(self, self.core.close)
@@ -68,17 +70,23 @@ class Stream:
             "lanes": lanes,
         }
 
+    def start_position(self) -> states.State:
+        """The state before the first batch."""
+        lanes = dict.fromkeys(map(str, self.spec.running.own_lanes), "")
+        return {**self.position(), "step": 0, "row": 0, "lanes": lanes}
+
     def state(self) -> states.State:
         """The state after the last delivered batch, once the quarantine file up to there is on disk."""
         position = self.position()
-        self._sync()
+        self.sync()
         return position
 
-    def _sync(self) -> None:
+    def sync(self) -> None:
+        """Returns once the quarantine file is on disk."""
         self.core.sync_quarantine_file()
 
-    def restore(self, state: states.State) -> None:
-        """Moves to the position of a state.
+    def restore(self, state: states.State) -> states.State:
+        """Moves to the position of a state. Returns it, checked.
 
         Raises:
           StateError: see `PackedDatasetIterator.set_state`. The position stays as it was.
@@ -92,7 +100,9 @@ class Stream:
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
                 f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states"
             )
-        rows, length = self.spec.rows_per_step, self.spec.rows.sequence_length
+        intervals = self.spec.intervals
+        rows = min(one.rows_per_step for one in intervals)
+        length = min(one.rows.sequence_length for one in intervals)
         if checked["step"] > (most := _core.CURSOR_LARGEST // (rows * length)):
             raise StateError(
                 f"the state's step is {checked['step']}: expected at most {most}, because no stream has more steps of "
@@ -103,7 +113,10 @@ class Stream:
                 "the state was saved between the rows of a step, and restores only onto the same lanes: save after a "
                 "whole step, or use batch_size"
             )
-        self.core.restore(checked["step"], checked["row"], [checked["lanes"][str(lane)] for lane in own])
+        committed = Committed.read(checked[KEY]).ranges() if KEY in checked else []
+        lanes = [checked["lanes"][str(lane)] for lane in own]
+        self.core.restore(checked["step"], checked["row"], lanes, committed)
+        return checked
 
     def stats(self) -> dict[str, Any]:
         """Figures of the lanes, see `PackedDatasetIterator.stats`."""
@@ -124,7 +137,7 @@ class Stream:
         if different := states.incompatibilities(state, self._fingerprint):
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
-                "the run that saved it; to add shards, finish the epoch on the old ones and start anew on the new, or "
+                "the run that saved it; to add shards, use edits=[gm.Edit(step, shards=...)] with a step to come, or "
                 "add them to a mixture as a source of a later stage"
             )
         states.check_ids(state["ids"], self.spec.encoder.ids_fingerprint)

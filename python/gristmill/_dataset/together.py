@@ -31,6 +31,7 @@ class TogetherIterator(PackedDatasetIterator):
         self._assert_not_closed()
         core = self._stream.core
         self._stream.begin(grain_compat.process_count(self))
+        self._begin_next()
         self._reporter.tick(self.stats, self._stream)
         try:
             step = own = core.take()
@@ -45,8 +46,10 @@ class TogetherIterator(PackedDatasetIterator):
             core.interrupted = 0  # it comes again
             raise
         if exists:
+            self._last = step.step - 1
+            element = self._without_committed(step.arrays, self._last)
             core.delivered = step.number
-            return step.arrays
+            return element
         core.delivered = step.number - 1  # up to the end, without the padding after it
         self._reporter.end(self.stats, self._stream)
         raise StopIteration

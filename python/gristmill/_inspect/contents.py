@@ -20,7 +20,8 @@ from gristmill._shards.manifest import manifest_at
 from gristmill._spec.arguments import ARGUMENTS
 from gristmill._spec.fingerprints import values_of
 from gristmill._spec.kinds import Steps
-from gristmill._state import states
+from gristmill._spec.stages import Stages
+from gristmill._state import commits, states
 from gristmill._state.checkpoint_files import read_merged
 from gristmill._state.prompt_states import PromptState
 from gristmill._state.prompt_states import is_one as is_of_prompts
@@ -424,20 +425,42 @@ def _summary(path: Path, state: states.State) -> dict[str, Any]:
         "step": state["step"],
         "row": state["row"],
         "stream": mixtures.describe(fingerprint),
-        **_skipped(state),
+        **({commits.KEY: state[commits.KEY]} if commits.KEY in state else {}),
+        **_stepwise(state),
         "lanes": cursors,
         "counts_records_by_window": states.has_windows(state),
         "totals": {name: sum(cursor[name] for cursor in cursors.values()) for name in totals},
     }
 
 
-def _skipped(state: states.State) -> dict[str, Any]:
-    """The ranges of steps that the stream of a state skips, before and after it; empty if there are none."""
-    skip = values_of(state["fingerprint"])["skip"]
-    if not isinstance(skip, Steps):
-        return {}
-    step = state["step"] + (state["row"] > 0)
-    return {"skip": {"past": skip.within(0, step), "future": skip.within(step, skip[-1][1])}}
+def _stepwise(state: states.State) -> dict[str, Any]:
+    """Skipped steps, stages and edits of the stream of a state, before and after it; empty if there are none."""
+    values, step = values_of(state["fingerprint"]), state["step"] + (state["row"] > 0)
+    found: dict[str, Any] = {}
+    if isinstance(skip := values["skip"], Steps):
+        found["skip"] = {"past": skip.within(0, step), "future": skip.within(step, skip[-1][1])}
+    stages = [vars(stage) for stage in values["stages"]] if isinstance(values["stages"], Stages) else []
+    edits = values["edits"] if isinstance(values["edits"], list) else []
+    for name, listed in (("stages", stages), ("edits", edits)):
+        if listed:
+            past = [one for one in listed if one["step"] < step]
+            found[name] = {"past": past, "future": [one for one in listed if one["step"] >= step]}
+    return found
+
+
+def _stepwise_lines(found: dict[str, Any]) -> list[tuple[str, object]]:
+    words = {"skip": "skipped", "stages": "stages", "edits": "edits"}
+    return [
+        (f"{word}, {when}", str(steps) if name == "skip" and steps else "; ".join(map(_of_step, steps)) or "none")
+        for name, word in words.items()
+        for when, steps in found.get(name, {}).items()
+    ]
+
+
+def _of_step(said: dict[str, Any]) -> str:
+    """A stage or an edit, for people."""
+    values = [f"{name}={value}" for name, value in said.items() if name != "step" and value is not None]
+    return f"from step {said['step']:,} on {', '.join(values)}"
 
 
 def _describe_state(found: dict[str, Any]) -> str:
@@ -447,7 +470,8 @@ def _describe_state(found: dict[str, Any]) -> str:
         [
             ("state", f"{found['path']} (version {found['version']})"),
             ("position", position),
-            *((f"skipped, {when}", str(steps) or "none") for when, steps in found.get("skip", {}).items()),
+            *([("committed", found["committed"] or "none behind it")] if "committed" in found else []),
+            *_stepwise_lines(found),
         ]
     )
     totals = format_fields((f"  {name}", f"{count:,}") for name, count in found["totals"].items())

@@ -66,6 +66,7 @@ def run_from_state(
     encoder: Encoder,
     *,
     sample: Sample | None = None,
+    edits: Any = None,
 ) -> Run:
     """A run of shards, from a saved state.
 
@@ -76,6 +77,7 @@ def run_from_state(
       drop: the row list of the run, as text.
       encoder: the tokenizer of the run.
       sample: that of the run, if it is no text.
+      edits: those of the run.
 
     Raises:
       GristmillError: the arguments do not match.
@@ -100,8 +102,13 @@ def run_from_state(
     arguments = fingerprints.arguments_of(state["fingerprint"])
     if arguments["drop"] is not None and drop is None:
         raise ArgumentError(f"{path} was saved by a run that leaves out the rows of a list: name it with --drop")
+    if arguments["edits"] is not None and edits is None:
+        raise ArgumentError(
+            f"{path} was saved by a run with edits, of which it holds hashes: name them as a list in JSON, "
+            """--set 'edits=[{"step": 12000, "drop": "bad.txt:key=id"}]'"""
+        )
     try:
-        own = {**arguments, "drop": drop, "sample": sample}
+        own = {**arguments, "drop": drop, "sample": sample, "edits": edits}
         dataset = _make_dataset(shards, encoder, own)
     except ArgumentError as error:
         lanes, allowed = arguments["lanes"], _most_lanes(shards, encoder, own)
@@ -146,7 +153,7 @@ def locate(run: Run, *, row: int, step: int | None, full: bool = False) -> dict[
       GristmillError: the state is of another dataset, or there is no such row; the message says how many there are.
     """
     step, lane, element = _replay(run.dataset, run.state, step, row)
-    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, element, full)}
+    return {"kind": "row", "step": step, "row": row, "lane": lane, **_describe_row(run.dataset, step, element, full)}
 
 
 def first_step(state: states.State, step: int | None) -> int:
@@ -217,9 +224,14 @@ def _make_dataset(shards: Address | EnergonFolder, encoder: Encoder, arguments: 
 def _with_provenance(dataset: PackedDataset) -> PackedDataset:
     """The dataset with rows that list all their segments, however many, and of a mixture their source."""
     spec = spec_of(dataset)
-    length, has_sources = spec.rows.sequence_length, spec.mixing is not None
-    running = spec.with_running(
-        provenance=length, source_arrays=has_sources, attention_mask=True, prefetch=1, equal_steps=False
+    has_sources = spec.mixing is not None
+    stages = [(step, rows, rows.sequence_length) for step, rows, _ in spec.stages]
+    running = replace(spec, stages=stages).with_running(
+        provenance=spec.rows.sequence_length,
+        source_arrays=has_sources,
+        attention_mask=True,
+        prefetch=1,
+        equal_steps=False,
     )
     return with_spec(dataset, running)
 
@@ -229,7 +241,7 @@ def _replay(
 ) -> "tuple[int, int, Element | None]":
     """The row's step, by default the first after the state, its lane, and its arrays; None if the lane has ended."""
     spec = spec_of(dataset)
-    rows = spec.rows_per_step
+    rows = spec.at_step(state["step"] if step is None else step).rows_per_step
     if not 0 <= row < rows:
         raise ArgumentError(f"--row {row}: a global batch has the rows 0 to {rows - 1}")
     rows_per_lane = rows // dataset.lanes
@@ -310,10 +322,10 @@ def _values(
     return {"fields": found} if found else {}
 
 
-def _describe_row(dataset: PackedDataset, element: "Element | None", full: bool) -> dict[str, Any]:
+def _describe_row(dataset: PackedDataset, step: int, element: "Element | None", full: bool) -> dict[str, Any]:
     spec = spec_of(dataset)
     if element is None:
-        return {"tokens": 0, "padding": spec.rows.sequence_length, "segments": []}
+        return {"tokens": 0, "padding": spec.at_step(step).rows.sequence_length, "segments": []}
     source = {}
     if "source" in element and (number := int(element["source"])) >= 0:
         source = {"source": list(dataset.sources)[number]}

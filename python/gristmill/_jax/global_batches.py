@@ -14,13 +14,14 @@ records: they also compare their cursors.
 
 import time
 from dataclasses import dataclass
-from typing import Any, overload
+from typing import Any, NamedTuple, overload
 
 import jax
 
 import gristmill._core as _core
 from gristmill._dataset.iterator import Element, StreamIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
+from gristmill._dataset.spec import Spec
 from gristmill._jax import agreement
 from gristmill._jax.global_prompts import GlobalPrompts
 from gristmill._jax.row_sharding import row_sharding
@@ -58,8 +59,9 @@ def global_batches(
         sequence axis may be split too. The array `provenance`, if the dataset has it, is split by rows alone.
 
     Returns:
-      An iterator with `get_state`, `set_state`, `stats` and `close`, and of packed rows `quarantine` and
-      `start_prefetch`; a context manager. For prompts, columns stay NumPy arrays of the rows of this process.
+      An iterator with `get_state`, `set_state`, `stats` and `close`, and of packed rows `quarantine`,
+      `start_prefetch` and `announced`; a context manager. For prompts, columns stay NumPy arrays of the rows of this
+      process.
 
     Raises:
       ArgumentError: the rows of this sharding are not whole lanes, see `PackedDataset.for_sharding`; or the
@@ -92,11 +94,8 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
             }
         )
         agreement.check_same_stream(f"{spec.fingerprint} {also}", sharding)
-        self._shapes = _one_for_all({field.name: (spec.rows.batch_size, *field.row_shape) for field in spec.fields})
-        # Arrays without an axis of tokens are divided by rows alone.
-        self._shardings = _one_for_all(
-            {field.name: sharding if field.is_per_token else row_sharding(sharding) for field in spec.fields}
-        )
+        self._dtypes = dataset.dtypes
+        self._layouts = [_Layout.of(interval, sharding) for interval in spec.intervals]
         own_spec = spec_of(dataset.for_sharding(sharding))
         self._agreement = agreement.agreement_of(
             sharding,
@@ -131,12 +130,14 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         core = self._stream.core
         if not self._stream.begin(grain_compat.process_count(self)):
             self._ahead = None
+        self._begin_next()
         self._reporter.tick(self.stats, self._stream)
         number = 0
         try:
             batch, exists = self._next()
             number = batch.number
             if exists:
+                self._last = batch.step - 1
                 core.delivered = number
                 return batch.arrays
         except BaseException:
@@ -222,17 +223,62 @@ class GlobalBatches(StreamIterator[GlobalBatch]):
         """Takes this process's rows of the next step, and begins to move them to its devices."""
         taken = self._stream.core.take()
         if taken.arrays is not None:
-            return _Batch(self._move(taken.arrays), taken.number, taken.step)
+            return _Batch(self._move(taken.arrays, taken.step), taken.number, taken.step)
         padding = self._stream.core.padding()
         if padding is None or padding.arrays is None:
             raise GristmillError("internal error: padding requested before the end of the stream")
-        return _Batch(self._move(padding.arrays), padding.number, padding.step, is_padding=True)
+        return _Batch(self._move(padding.arrays, padding.step), padding.number, padding.step, is_padding=True)
 
-    def _move(self, element: Element) -> GlobalBatch:
-        """Begins to move this process's rows to its devices."""
+    def _move(self, element: Element, steps: int) -> GlobalBatch:
+        """Begins to move this process's rows of the last of some steps to its devices."""
+        layout = [layout for layout in self._layouts if layout.first < steps][-1]
+        element = self._without_committed(element, steps - 1)
         # All arrays in one call, 223 us against 339 in six; only that JAX puts a dict's names in another order.
-        moved = jax.make_array_from_process_local_data(self._shardings, dict(element), self._shapes)
+        shapes, shardings = _one_for_all(layout.shapes), _one_for_all(layout.shardings)
+        moved = jax.make_array_from_process_local_data(shardings, dict(element), shapes)
         return {name: moved[name] for name in element}
+
+    @property
+    def announced(self) -> list[tuple[int, dict[str, jax.ShapeDtypeStruct]]]:
+        """The arrays of the batches from each step on at which their shapes change; the first are those of step 0.
+
+        Each has its shape, dtype and sharding, so that a training step can be compiled ahead, once for each shape:
+
+            for step, batch in batches.announced:
+                compiled[step] = train_step.lower(state, batch).compile()
+        """
+        found: list[tuple[int, dict[str, jax.ShapeDtypeStruct]]] = []
+        for first, shapes, shardings in self._layouts:
+            arrays = {
+                name: jax.ShapeDtypeStruct(shape, self._dtypes[name], sharding=shardings[name])
+                for name, shape in shapes.items()
+            }
+            if not found or arrays != found[-1][1]:
+                found.append((first, arrays))
+        return found
+
+
+class _Layout(NamedTuple):
+    """The arrays of the batches from a step on.
+
+    Attributes:
+      first: the step.
+      shapes: the global shape of each.
+      shardings: how each is divided.
+    """
+
+    first: int
+    shapes: dict[str, tuple[int, ...]]
+    shardings: dict[str, jax.sharding.Sharding]
+
+    @classmethod
+    def of(cls, spec: Spec, sharding: jax.sharding.Sharding) -> "_Layout":
+        """The arrays of an interval of a stream. Arrays without an axis of tokens are divided by rows alone."""
+        return cls(
+            spec.interval.first,
+            {field.name: (spec.rows_per_step, *field.row_shape) for field in spec.fields},
+            {field.name: sharding if field.is_per_token else row_sharding(sharding) for field in spec.fields},
+        )
 
 
 def _one_for_all(by_name: dict[str, Any]) -> Any:

@@ -1,6 +1,7 @@
 """The list of shards that a dataset reads."""
 
 import contextlib
+import copy
 import dataclasses
 import functools
 import glob
@@ -196,6 +197,33 @@ class Manifest:
         address = Address((path_argument("path", path),), self.storage_options if options is None else options)
         saved_manifest.write(address, saved)
 
+    def joined(self, added: "Manifest") -> "Manifest":
+        """These shards, and others behind them: the numbers of these stay as they are.
+
+        Raises:
+          ArgumentError: a shard is in both.
+        """
+        here = [from_root(self.folder, path) for path in self.paths]
+        there = [from_root(added.folder, path) for path in added.paths]
+        for path in sorted(set(here) & set(there)):
+            raise ArgumentError(f"shard {path!r} is added, and was there before: name each file once")
+        folder = self.folder or added.folder
+        spelled = there if added.folder not in ("", folder) else [*added.paths]
+        digest = hashlib.sha256(f"{self.fingerprint} {added.fingerprint}".encode())
+        sizes = dict(added.sidecars)
+        found = {
+            "paths": (*self.paths, *spelled),
+            "sizes": (*self.sizes, *added.sizes),
+            "sidecars": tuple((name, (*own, *sizes[name])) for name, own in self.sidecars),
+            "e_tags": (*_e_tags(self), *_e_tags(added)) if self.e_tags or added.e_tags else (),
+            "folder": folder,
+            "fingerprint": digest.hexdigest()[:16],
+        }
+        joined = copy.copy(self)
+        for name, value in found.items():
+            object.__setattr__(joined, name, value)
+        return joined
+
     def __iter__(self) -> Iterator[tuple[str, int]]:
         return zip(self.paths, self.sizes, strict=True)
 
@@ -204,6 +232,10 @@ class Manifest:
 
     def __repr__(self) -> str:
         return f"<Manifest of {counted(len(self), 'shard')}, {counted(sum(self.sizes), 'byte')}, {self.fingerprint}>"
+
+
+def _e_tags(manifest: Manifest) -> tuple[str | None, ...]:
+    return manifest.e_tags or (None,) * len(manifest)
 
 
 def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathish] | Manifest":

@@ -37,30 +37,31 @@ class Selection:
     Attributes:
       paths: the paths that are looked at in the record itself. Paths in the sidecars are numbered after them.
       program: the filter.
-      drop: the rows that are left out.
+      drop: the lists of rows that are left out.
       sidecars: the sidecars.
     """
 
     paths: tuple[Steps, ...]
     program: Program | None
-    drop: _core.RowList | None
+    drop: list[_core.RowList]
     sidecars: tuple[SidecarFiles, ...]
 
 
 def select(
-    keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest, rows: DroppedRows | FolderRows | None
+    keep: Keep | None, sidecars: Sidecars | None, manifest: Manifest, *dropped: DroppedRows | FolderRows | None
 ) -> Selection:
     """The selection for a filter over shards with sidecars, whose sizes the manifest has, without some rows."""
     keep = keep and with_missing(keep, sidecars)
-    key = rows.key_path if rows else None
+    lists = [rows for rows in dropped if rows]
+    keyed = [(key, rows) for rows in lists if (key := rows.key_path)]
     numbering = Numbering(
-        (*(keep.paths if keep else ()), *([key] if key else [])), sidecars if keep else None, manifest
+        (*(keep.paths if keep else ()), *(key for key, _ in keyed)), sidecars if keep else None, manifest
     )
     program = numbering.program(keep.paths, keep.program) if keep else None
-    if rows and key:
+    for key, rows in reversed(keyed):
         unlisted = ("unlisted", numbering.number(key), rows.core)
         program = (unlisted, ("and", len(program)), *program) if program else (unlisted,)
-    return Selection(numbering.own, program, rows.core if rows else None, numbering.sidecars)
+    return Selection(numbering.own, program, [rows.core for rows in lists], numbering.sidecars)
 
 
 class Numbering:

@@ -34,6 +34,7 @@ from gristmill._shards.selection import Selection, select
 from gristmill._shards.sidecars import Sidecars
 from gristmill._shards.stores import StorageOptions
 from gristmill._spec.cost import Cost, CostKind
+from gristmill._spec.edits import EditsKind, FoundEdits
 from gristmill._spec.kinds import (
     Boolean,
     Choice,
@@ -52,6 +53,7 @@ from gristmill._spec.kinds import (
     StorageOptionsKind,
     Text,
 )
+from gristmill._spec.stages import Stages, StagesKind
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util import checks
 from gristmill._util.checks import wrong_type
@@ -108,7 +110,8 @@ class Argument:
     @property
     def key(self) -> str:
         """Its name in a fingerprint."""
-        return "manifest" if self.name == "shards" else self.name
+        # A mixture's fingerprint has `stages` of its own.
+        return {"shards": "manifest", "stages": "row_stages"}.get(self.name, self.name)
 
     def unmet(self, values: Mapping[str, Any]) -> dict[str, tuple[str, ...]]:
         """The entries of `needs` that these values of the other arguments do not meet."""
@@ -207,10 +210,14 @@ class Input:
         may_change="if larger",
     )
 
+    # Not arguments: what edits of the stream have added up to here.
+    also_dropped: Sequence[DroppedRows] = ()
+    added: Sequence[int] = ()
+
     @property
     def selection(self) -> Selection:
         """The values that are extracted of records and sidecars, and the filter, as the core takes them."""
-        return select(self.keep, self.sidecars, self.shards, self.drop)
+        return select(self.keep, self.sidecars, self.shards, self.drop, *self.also_dropped)
 
     @property
     def folder(self) -> str:
@@ -278,6 +285,15 @@ class Rows:
         "concat",
         "How documents become rows: joined, whole, or one a row.",
         see="packing.md",
+    )
+    # Checked: those after the first one that change something.
+    stages: Stages | None = _argument(
+        StagesKind(),
+        None,
+        "Lengths of rows and sizes of batches from a step on, each a `gm.Stage`.",
+        none="the same in all steps",
+        may_change="ahead",
+        see="stages.md",
     )
     fit_window: int = _argument(
         Integer(1, _LARGEST_WINDOW), 1024, "Documents that are placed together.", needs={"packing": ("best_fit",)}
@@ -352,6 +368,15 @@ class Order:
         none="none",
         may_change="ahead",
         see="resume.md#skipping-steps",
+    )
+    # Checked: with the hashes of their files.
+    edits: FoundEdits | None = _argument(
+        EditsKind(),
+        None,
+        "Rows that are left out, filters, and shards that are added, from a step on, each a `gm.Edit`.",
+        none="none",
+        may_change="ahead",
+        see="edits.md",
     )
 
 
@@ -459,12 +484,18 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
       sample_fields: its fields that travel with tokens or samples; of pairs those of each of both.
       field_keys: for each field of the stream the key of the records; None if the source lacks it.
       second_keys: of pairs the same of the second of both.
+      also_dropped: rows that edits leave out.
+      added: how many shards each of some edits has added; they are the last ones of `shards`.
+      adds_at: the step at which an edit adds more.
+      first_piece: the index of its first piece among those of all sources.
     """
 
     name: str = ""
     sample_fields: Sequence[Sequence[CarriedField]] = ((),)
     field_keys: Sequence[str | None] = ()
     second_keys: Sequence[str | None] = ()
+    adds_at: int | None = None
+    first_piece: int = 0
 
     @property
     def fields(self) -> list[CarriedField]:

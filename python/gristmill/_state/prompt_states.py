@@ -5,6 +5,7 @@ from typing import Any, TypeAlias
 
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._mixture.stages import first_difference, is_used
+from gristmill._state import commits
 from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
 from gristmill.errors import StateError
@@ -36,8 +37,10 @@ def check(state: Any) -> PromptState:
     version = state.get("version")
     if type(version) is not int or version not in _KEYS:
         raise StateError(f"expected a state of prompts of version {VERSION} or {MIXTURE_VERSION}, found {version!r}")
-    if set(state) != _KEYS[version]:
+    if set(state) - {commits.KEY} != _KEYS[version]:
         raise StateError(f"a state of prompts has the keys {sorted(_KEYS[version])}, got {shortened(list(state))}")
+    if commits.KEY in state:
+        commits.Committed.read(state[commits.KEY])
     for name in ("fingerprint", "ids"):
         if not isinstance(state[name], str):
             raise StateError(f"a state's {name} is a string, got {shortened(state[name])}")
@@ -58,7 +61,8 @@ def merged(states: Sequence[Any], caller: str) -> PromptState:
     Raises:
       StateError: they differ, or one is damaged.
     """
-    checked = [check(state) for state in states]
+    committed = commits.merged([check(state).get(commits.KEY) for state in states], caller)
+    checked = [{name: value for name, value in check(state).items() if name != commits.KEY} for state in states]
     for state in checked:
         if state != checked[0]:
             names = [name for name in ("epoch", "place", "step") if name in checked[0]]
@@ -67,7 +71,7 @@ def merged(states: Sequence[Any], caller: str) -> PromptState:
                 f"{caller}: the states differ, at {' and '.join(names)} {shortened(places)}: save them after the same "
                 "batch of the same stream on every host"
             )
-    return checked[0]
+    return checked[0] if committed is None else {**checked[0], commits.KEY: committed}
 
 
 def incompatibilities(state: PromptState, current: str) -> str:

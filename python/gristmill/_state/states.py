@@ -9,6 +9,9 @@ shards and its totals, by name, without those that are 0; of a mixture, one for 
 
     {"version": 4, "fingerprint": "mixture=code,web ...", ..., "lanes": {"0": "code: shard=3 ...; web: record=7 ..."}}
 
+Once something was committed, `committed` names the steps from `step` on that were, and rows of others:
+`"committed": "4,6-7,9:0-3"`, see `gristmill._state.commits`.
+
 A dict of them would take ten times as long to copy, which
 Grain does with the state of each element. All values are plain integers and strings.
 """
@@ -21,7 +24,7 @@ from typing import Any
 from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION, read_lane
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec import fingerprints
-from gristmill._state import prompt_states
+from gristmill._state import commits, prompt_states
 from gristmill._util import checks
 from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
@@ -91,7 +94,9 @@ def merged(checked: Sequence[State], caller: str) -> State:
                 raise StateError(
                     f"{caller}: two states hold different cursors for lane {lane}: merge states of one save only"
                 )
-    return {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
+    whole = {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
+    committed = commits.merged([state.get(commits.KEY) for state in checked], caller)
+    return whole if committed is None else {**whole, commits.KEY: committed}
 
 
 def lane_state(state: State, lane: str) -> State:
@@ -136,8 +141,10 @@ def check(state: Any) -> State:
         hint = ": json.loads it first" if isinstance(state, (str, bytes)) else ""
         raise StateError(f"a state is a dict, got {type(state).__name__}{hint}")
     _check_version(state)
-    if set(state) != _KEYS:
+    if set(state) - {commits.KEY} != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {shortened(list(state))}")
+    if commits.KEY in state:
+        commits.Committed.read(state[commits.KEY])
     for name in ("fingerprint", "ids"):
         if not isinstance(state[name], str):
             raise StateError(f"a state's {name} is a string, got {shortened(state[name])}")
@@ -201,6 +208,8 @@ def incompatibilities(state: State, current: str) -> str:
         one, other = ("a mixture", "not") if mixtures.is_mixture(saved) else ("no mixture", "one")
         return f"it was {one}, and this dataset is {other}"
     steps = state["step"] + (state["row"] > 0)
+    if commits.KEY in state:
+        steps = max(steps, *(end for _, end in commits.Committed.read(state[commits.KEY]).ranges()), 0)
     if not mixtures.is_mixture(saved):
         return fingerprints.incompatibilities(saved, current, has_quarantined(state), steps)
     parts = mixtures.parse(saved)

@@ -118,6 +118,53 @@ def test_global_batches_require_a_packed_dataset(dataset, sharding):
         gm.global_batches(dataset.map(lambda batch: batch), sharding)
 
 
+def test_stages_are_announced_and_compiled_once_each(dataset, sharding):
+    stages = [gm.Stage(0, 64, 8), gm.Stage(3, 128, 4), gm.Stage(5, None, 4), gm.Stage(6, 64, 8)]
+    staged = gm.PackedDataset(
+        dataset.manifest, tokenizer=dataset.encoder, text_field="raw_content", stages=stages, lanes=4, provenance=2
+    )
+    expected = list(staged)
+    with gm.global_batches(staged, sharding) as batches:
+        announced = dict(batches.announced)
+        assert [(step, arrays["inputs"].shape) for step, arrays in announced.items()] == [
+            (0, (8, 64)),
+            (3, (4, 128)),
+            (6, (8, 64)),
+        ]
+        step = jax.jit(lambda batch: {name: array.sum() for name, array in batch.items()})
+        compiled = {first: step.lower(arrays).compile() for first, arrays in announced.items()}
+        for number, (batch, other) in enumerate(zip(batches, expected, strict=True)):
+            first = max(first for first in announced if first <= number)
+            found = compiled[first](batch)  # raises for other shapes, types or shardings
+            assert {name: int(total) for name, total in found.items()} == {
+                name: int(array.sum()) for name, array in other.items()
+            }
+            if number in (2, 3, 5):
+                state = json.loads(json.dumps(batches.get_state()))
+                with gm.global_batches(staged, sharding) as restored:
+                    restored.set_state(state)
+                    assert_same_batches([next(restored)], expected[number + 1 : number + 2])
+
+
+def test_batches_are_committed_in_any_order(dataset, sharding):
+    expected = [next(batches) for batches in [iter(dataset)] for _ in range(8)]
+    with gm.global_batches(dataset, sharding) as batches:
+        batches.commit([])
+        for _ in range(6):
+            next(batches)
+        assert batches.step == 5
+        for step in (4, 0, 2):
+            batches.commit(step)
+        batches.commit([8 * 3 + 1])
+        state = json.loads(json.dumps(batches.get_state()))
+    assert (state["step"], state["committed"]) == (1, "2,3:1,4")
+    with gm.global_batches(dataset, sharding) as batches:
+        batches.set_state(state)
+        found = [next(batches) for _ in range(4)]
+    assert not np.asarray(found[1]["inputs_segmentation"])[1].any()
+    assert_same_batches([found[0], *found[2:]], [expected[1], expected[5], expected[6]])
+
+
 def test_states_count_delivered_batches(dataset, sharding):
     plain = iter(dataset)
     with gm.global_batches(dataset, sharding) as batches:
