@@ -7,25 +7,59 @@
 //! after it   the file is read again and decoded       pixels in the ring's slot
 //! ```
 //!
+//! Images may also be in the columns of a record, which are held as they are, or in files of their own.
 //! Nothing before the last line holds a pixel, so windows of samples are small however large their images are.
 
 pub mod model;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::batch::schema::{Content, DType, Field};
+use crate::store::Shard;
 
-/// An image file inside of a shard, of which only the header was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// An image file, of which only the header was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFile {
-    /// The offset of its first byte in the shard.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub bytes: u64,
+    /// Where its bytes are.
+    pub place: Place,
     /// Columns of pixels.
     pub width: u32,
     /// Rows of pixels.
     pub height: u32,
+}
+
+/// Where the bytes of an image are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In the shard of its record.
+    Shard {
+        /// The offset of its first byte in the shard.
+        offset: u64,
+        /// How many bytes it has.
+        bytes: u64,
+    },
+    /// In memory: formats with columns, and text in base64, are not read again at random.
+    Memory(Arc<[u8]>),
+    /// In a file of its own.
+    File(Arc<Shard>),
+}
+
+impl Place {
+    /// The byte of the shard that it begins at, if it is there.
+    pub fn byte(&self) -> Option<u64> {
+        if let Self::Shard { offset, .. } = self { Some(*offset) } else { None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shard { offset, .. } => write!(f, ", at byte {offset},"),
+            Self::Memory(bytes) => write!(f, ", of {} bytes,", bytes.len()),
+            Self::File(file) => write!(f, ", {},", file.path),
+        }
+    }
 }
 
 /// The size, tokens and pixels that a model gives an image, by the image's size.
@@ -52,7 +86,7 @@ impl Plan {
 }
 
 /// An image of a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The index of its first token in its document.
     pub token: u32,

@@ -24,13 +24,19 @@ const LONGEST_NAME: usize = 512;
 pub(super) type Names = Vec<Option<String>>;
 
 /// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
-/// text, whose parts are stripped of spaces. The error says what was expected and found.
-pub(super) fn with_parts(list: Value<'_>, images_first: bool) -> Result<(Value<'_>, Names), String> {
+/// text, whose parts are stripped of spaces. `are_references`: names may be paths, URLs and data URLs, and do not stay in the
+/// parts. The error says what was expected and found.
+pub(super) fn with_parts(
+    list: Value<'_>,
+    images_first: bool,
+    are_references: bool,
+) -> Result<(Value<'_>, Names), String> {
+    let rules = Rules { images_first, are_references };
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
         for (_, content) in message.iter_mut().filter(|(key, _)| key == "content") {
-            let parts = content_with_parts(std::mem::replace(content, Value::Null), images_first, &mut names);
+            let parts = content_with_parts(std::mem::replace(content, Value::Null), rules, &mut names);
             *content = parts.map_err(|error| format!("message {number}: {error}"))?;
         }
     }
@@ -81,12 +87,16 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     }
 }
 
-/// The content of a message, with parts for its images. Adds the names of these, which may have none.
-fn content_with_parts<'a>(
-    content: Value<'a>,
+/// How parts of messages become images.
+#[derive(Clone, Copy)]
+struct Rules {
     images_first: bool,
-    names: &mut Names,
-) -> Result<Value<'a>, String> {
+    are_references: bool,
+}
+
+/// The content of a message, with parts for its images. Adds the names of these, which may have none.
+fn content_with_parts<'a>(content: Value<'a>, rules: Rules, names: &mut Names) -> Result<Value<'a>, String> {
+    let Rules { images_first, are_references } = rules;
     match content {
         Value::Str(text) => {
             check_seen(&text)?;
@@ -94,27 +104,20 @@ fn content_with_parts<'a>(
             names.extend(std::iter::repeat_n(None, images));
             Ok(if images > 0 { parts_of_text(&text, images_first) } else { Value::Str(text) })
         }
-        Value::List(parts) if images_first => {
+        Value::List(parts) => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(&part)? {
+                match Part::of(&part, are_references)? {
                     Part::Image(name) => {
                         names.push(name);
-                        first.push(part);
+                        let list = if images_first { &mut first } else { &mut rest };
+                        list.push(if are_references { image() } else { part });
                     }
                     Part::Other => rest.push(part),
                 }
             }
             first.append(&mut rest);
             Ok(Value::List(first))
-        }
-        Value::List(parts) => {
-            for part in &parts {
-                if let Part::Image(name) = Part::of(part)? {
-                    names.push(name);
-                }
-            }
-            Ok(Value::List(parts))
         }
         other => Ok(other),
     }
@@ -128,7 +131,7 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &Value<'_>) -> Result<Self, String> {
+    fn of(part: &Value<'_>, are_references: bool) -> Result<Self, String> {
         let part = match part {
             Value::Str(text) => return check_seen(text).map(|()| Self::Other),
             Value::Object(part) => part,
@@ -145,7 +148,7 @@ impl Part {
             ));
         }
         if kind.contains("image") {
-            return name_of(part).map(Self::Image);
+            return if are_references { reference_of(part) } else { name_of(part) }.map(Self::Image);
         }
         if let Some(text) = get(part, "text").and_then(Value::as_str) {
             check_seen(text)?;
@@ -160,9 +163,7 @@ fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     for (key, value) in members {
         let is_empty = *value == Value::Null || value.as_str() == Some("");
         if SIZES.contains(&&**key) && !is_empty {
-            return Err(format!(
-                "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
-            ));
+            return Err(with_size(key));
         }
         if INLINE.contains(&&**key) && !is_empty && (key != "source" || matches!(value, Value::Object(_))) {
             return Err(inline(key));
@@ -197,6 +198,49 @@ fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     Ok(found)
 }
 
+/// The path, URL or data URL of a part of type image, or of an object in it. What is inline counts before a path.
+fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
+    let mut found: Option<String> = None;
+    for (key, value) in members {
+        let is_empty = *value == Value::Null || value.as_str() == Some("");
+        if is_empty {
+            continue;
+        }
+        if SIZES.contains(&&**key) {
+            return Err(with_size(key));
+        }
+        let (is_name, is_inline) = (NAMES.contains(&&**key), INLINE.contains(&&**key));
+        let name = match value {
+            Value::Object(members) if is_name || key == "source" => reference_of(members)?,
+            Value::Str(data) if is_inline && key != "source" => {
+                let data =
+                    if data.starts_with("data:") { data.to_string() } else { format!("data:;base64,{data}") };
+                return Ok(Some(data));
+            }
+            Value::Str(name) if is_name => Some(name.to_string()),
+            _ if is_name || is_inline => {
+                return Err(format!(
+                    "expected a path, a URL or base64 under {key:?} in a part of type image, found {}; put bytes in a column of \
+                     images beside the messages",
+                    shown(value)
+                ));
+            }
+            _ => None,
+        };
+        let Some(name) = name else { continue };
+        if let Some(other) = found.replace(name.clone()).filter(|other| *other != name) {
+            return Err(format!("expected one name in a part of type image, found {other:?} and {name:?}"));
+        }
+    }
+    Ok(found)
+}
+
+fn with_size(key: &str) -> String {
+    format!(
+        "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
+    )
+}
+
 fn inline(key: &str) -> String {
     format!(
         "expected the name of a member in a part of type image, found an image itself under {key:?}: write it as a member of \
@@ -204,8 +248,12 @@ fn inline(key: &str) -> String {
     )
 }
 
+/// A part of type image.
+fn image() -> Value<'static> {
+    Value::Object(vec![("type".into(), "image".into())])
+}
+
 fn parts_of_text(text: &str, images_first: bool) -> Value<'static> {
-    let image = || Value::Object(vec![("type".into(), "image".into())]);
     let (mut images, mut parts) = (Vec::new(), Vec::new());
     for (number, piece) in text.split(PLACEHOLDER).enumerate() {
         if number > 0 {
@@ -233,7 +281,7 @@ mod tests {
     }
 
     fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
-        super::with_parts(read(messages), images_first)
+        super::with_parts(read(messages), images_first, false)
     }
 
     fn messages_of(messages: &str, images_first: bool) -> Value<'_> {
@@ -322,6 +370,45 @@ mod tests {
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
         let found = with_parts(unnamed, false).unwrap().1;
         assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
+    }
+
+    #[test]
+    fn parts_may_be_references() {
+        let references = |parts: &str| {
+            let messages = format!(r#"[{{"content":[{parts},{{"type":"text","text":"a"}}]}}]"#);
+            super::with_parts(read(&messages), false, true).map(|(messages, names)| {
+                let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
+                assert_eq!(messages.into_owned(), expected);
+                names
+            })
+        };
+        for (part, expected) in [
+            (r#"{"type":"image"}"#, None),
+            (r#"{"type":"image","image":"a/b.png"}"#, Some("a/b.png")),
+            (
+                r#"{"type":"image_url","image_url":{"url":"https://h/b.png","detail":"low"}}"#,
+                Some("https://h/b.png"),
+            ),
+            (
+                r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}"#,
+                Some("data:image/png;base64,AA=="),
+            ),
+            (
+                r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}"#,
+                Some("data:;base64,AA=="),
+            ),
+            (r#"{"type":"image","image":{"path":"b.png","bytes":"AA=="}}"#, Some("data:;base64,AA==")),
+        ] {
+            assert_eq!(references(part).unwrap(), [expected.map(str::to_owned)], "{part}");
+        }
+        for (part, expected) in [
+            (r#"{"type":"image","image":3}"#, "found 3"),
+            (r#"{"type":"image","image":"a","max_pixels":9}"#, r#"without "max_pixels""#),
+            (r#"{"type":"image","image":"a","path":"b"}"#, "expected one name"),
+        ] {
+            let error = references(part).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
     }
 
     #[test]

@@ -15,9 +15,10 @@ use gristmill_chat_template::TrainedSpan;
 
 use super::chat::{Conversations, Given, MessageFormat};
 use super::field::Field;
+use super::image_columns::{self, Files, ImageColumns, Missing};
 use super::{Sample, Samples, image_messages};
 use crate::format::{FoundImage, GroupImages, Values};
-use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
+use crate::image::{Image, ImageFile, ImageModel, ImageRows, Place, Plan};
 
 /// Where a text has an image.
 pub(super) const PLACEHOLDER: &str = "<image>";
@@ -32,6 +33,8 @@ pub struct ImageTexts {
     /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
     /// has all images of the list.
     pub first_of: Option<Vec<String>>,
+    /// Where the images of records are that are no group of a tar.
+    pub columns: Option<ImageColumns>,
     /// The text that comes with them.
     pub text: TextPart,
     /// The tokens that an image is in a text.
@@ -106,27 +109,65 @@ impl ImageTexts {
         &self,
         values: &Values<'_>,
         images: Option<&GroupImages>,
+        files: Files<'_>,
         samples: &mut Samples,
     ) -> Result<(), String> {
+        let filled = self.fill_sample(values, images, files, samples);
+        filled.map_err(|missing| match missing {
+            Missing::Bad(reason) => reason,
+            Missing::Failed(error) => {
+                let reason = error.to_string();
+                samples.failed = Some(error);
+                reason
+            }
+        })
+    }
+
+    fn fill_sample(
+        &self,
+        values: &Values<'_>,
+        images: Option<&GroupImages>,
+        files: Files<'_>,
+        samples: &mut Samples,
+    ) -> Result<(), Missing> {
         let key = images.map_or("", |images| &images.key);
         samples.key.push_str(key);
         let sample = samples.add();
-        let members = match images {
-            Some(images) => self.plan(images, &mut sample.images)?,
-            None => Vec::new(),
+        let in_columns;
+        let members: Vec<&str> = match (images, &self.columns) {
+            (Some(images), _) => self.plan(images, &mut sample.images)?,
+            (None, Some(columns)) => {
+                in_columns = columns.of(values, files)?;
+                for found in &in_columns {
+                    sample.images.push(self.plan_of(found)?);
+                }
+                in_columns.iter().map(|found| &*found.name).collect()
+            }
+            (None, None) => Vec::new(),
         };
         match &self.text {
             TextPart::Text(field) => {
                 self.check_has_image(&sample.images)?;
-                self.caption(values, field, sample)
+                Ok(self.caption(values, field, sample)?)
             }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
                 let messages = conversations.in_memory(messages)?;
-                let (messages, names) = image_messages::with_parts(messages, images_first)?;
-                let order = image_messages::order(&names, key, &members)?;
-                sample.images = order.into_iter().map(|image| sample.images[image]).collect();
+                let are_references = self.columns.is_some();
+                let (messages, names) = image_messages::with_parts(messages, images_first, are_references)?;
+                match &self.columns {
+                    // The parts are all that leads to the images.
+                    Some(columns) if members.is_empty() && names.iter().any(Option::is_some) => {
+                        for (number, name) in names.iter().enumerate() {
+                            sample.images.push(self.plan_of_part(columns, name.as_deref(), number, files)?);
+                        }
+                    }
+                    _ => {
+                        let order = image_messages::order(&names, key, &members)?;
+                        sample.images = order.into_iter().map(|image| sample.images[image].clone()).collect();
+                    }
+                }
                 conversations.render_one(&Given::Value(messages), values, sample)?;
                 if !self.tokens.template.is_empty() {
                     expand(&self.tokens, &mut sample.text, &mut sample.trained, &mut sample.data);
@@ -134,6 +175,36 @@ impl ImageTexts {
                 Ok(())
             }
         }
+    }
+
+    /// The plan of an image of a record with keys.
+    fn plan_of(&self, found: &image_columns::Found) -> Result<Image, String> {
+        let (width, height) = found.size;
+        let plan = self.model.plan(width, height).map_err(|error| {
+            let name = if found.name.is_empty() { String::new() } else { format!(" {:?}", found.name) };
+            format!("the image{name} of {width} x {height} pixels: {error}")
+        })?;
+        Ok(Image { token: 0, plan, file: ImageFile { place: found.place.clone(), width, height } })
+    }
+
+    /// The same for the image that a part of a message names.
+    fn plan_of_part(
+        &self,
+        columns: &ImageColumns,
+        name: Option<&str>,
+        number: usize,
+        files: Files<'_>,
+    ) -> Result<Image, Missing> {
+        let of_part = |reason| format!("image {number} of the messages: {reason}");
+        let Some(name) = name else {
+            let found = "expected a path, a URL or a data URL, as in other parts of type image, found none";
+            return Err(of_part(found.to_owned()).into());
+        };
+        let found = columns.named(name, files).map_err(|missing| match missing {
+            Missing::Bad(reason) => Missing::Bad(of_part(reason)),
+            failed @ Missing::Failed(_) => failed,
+        })?;
+        Ok(self.plan_of(&found).map_err(of_part)?)
     }
 
     /// Plans the images of a record. Returns the members that they are in.
@@ -161,7 +232,7 @@ impl ImageTexts {
             let plan = plan.map_err(|error| {
                 format!("the image {member:?} of {width} x {height} pixels, at byte {offset}: {error}")
             })?;
-            let file = ImageFile { offset, bytes, width, height };
+            let file = ImageFile { place: Place::Shard { offset, bytes }, width, height };
             planned.push(Image { token: 0, plan, file });
             members.push(&**member);
         }
@@ -170,6 +241,9 @@ impl ImageTexts {
 
     /// A text of a folder whose samples have an image is not trained on without it.
     fn check_has_image(&self, images: &[Image]) -> Result<(), String> {
+        if let (true, Some(columns)) = (images.is_empty(), &self.columns) {
+            return columns.missing().map_or(Ok(()), Err);
+        }
         match &self.first_of {
             Some(parts) if images.is_empty() && !parts.is_empty() => Err(format!(
                 "expected an image with the extension {}, as dataset.yaml says, found none; add it, or exclude the sample in \
@@ -270,8 +344,11 @@ impl ImageTexts {
     }
 }
 
-/// A message about a sample with images, which has its key: people know samples of tars by it.
+/// A message about a sample with images, with its key if it has one: people know samples of tars by it.
 pub fn of_sample(key: &str, reason: &str) -> String {
+    if key.is_empty() {
+        return reason.to_owned();
+    }
     format!("sample {key:?}: {reason}")
 }
 

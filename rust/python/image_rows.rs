@@ -17,12 +17,14 @@ impl ImageModel {
         image::model::pixel_shape(self.inner(), sequence_length, max_patches)
     }
 
-    /// The members with these extensions, which are images; of `any_size` if that need not be known.
-    pub fn parts(extensions: Vec<String>, are_named: bool, any_size: bool) -> ImageParts {
+    /// The members with these extensions, which are images; of `any_size` if that need not be known. `are_columns`: images are
+    /// in keys of records, and tars are refused.
+    pub fn parts(extensions: Vec<String>, are_named: bool, are_columns: bool, any_size: bool) -> ImageParts {
         let size = if any_size { image::model::any_size } else { image::model::size };
         ImageParts {
             extensions,
             are_named,
+            are_columns,
             size,
             kind: image::model::kind,
             is_decoded: image::model::is_decoded,

@@ -17,6 +17,7 @@ use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
+use crate::prepare::image_columns::ImageColumns;
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::tokens::{Mask, ReadyTokens};
@@ -131,6 +132,8 @@ pub struct ImageTextPlan {
     first_of: Option<Vec<String>>,
     paths: HashMap<String, Vec<Vec<String>>>,
     names_parts: bool,
+    image_keys: Option<Vec<String>>,
+    image_root: Option<String>,
     image_model: AnyModel,
     image_token: Option<u32>,
     template_text: String,
@@ -219,13 +222,21 @@ impl Keyed {
             Self::ImageText(mut plan) => {
                 let any_size = plan.image_model.takes_any_size();
                 let parts = std::mem::take(&mut plan.parts);
-                wanted.images = Some(ImageModel::parts(parts, plan.names_parts, any_size));
+                let parts = ImageModel::parts(parts, plan.names_parts, plan.image_keys.is_some(), any_size);
+                let columns = plan.image_keys.take().map(|keys| ImageColumns {
+                    keys: keys.iter().map(|key| wanted.add(key)).collect(),
+                    are_named: plan.names_parts,
+                    root: plan.image_root.take(),
+                    size: parts.size,
+                });
+                wanted.images = Some(parts);
                 let named = std::mem::take(&mut plan.paths);
                 let field = |key: &str| match named.get(key) {
                     Some(members) => Field::first_of(key, members, &mut wanted.paths, &mut wanted.columns),
                     None => wanted.add(key),
                 };
-                Prepare::ImageText(plan.samples(filter_paths, sequence_length, field)?.into())
+                let samples = plan.samples(filter_paths, sequence_length, field)?;
+                Prepare::ImageText(Arc::new(ImageTexts { columns, ..samples }))
             }
         })
     }
@@ -288,6 +299,7 @@ impl ImageTextPlan {
             rows: self.rows(sequence_length),
             model: self.image_model.core(),
             first_of: self.first_of,
+            columns: None,
             tokens: ImageTokens {
                 template: self.template_text,
                 text: self.image_text,

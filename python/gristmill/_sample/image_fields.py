@@ -46,12 +46,14 @@ class Fields:
         the first of them that it has.
       paths: by keys of `text`, the parts of which the value is the first that a sample has, with the keys that lead
         into its JSON. A key that is not here means what `gm.Text` says.
+      keys: of records that are no groups of a tar, the keys of images; `parts` are the same.
     """
 
     parts: list[str]
     text: Text | Chat
     of_folder: bool = False
     paths: dict[str, list[list[str]]] = field(default_factory=dict)
+    keys: list[str] | None = None
 
     @property
     def described(self) -> str:
@@ -72,12 +74,12 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
         return _of_folder(folder.fields, sample.text)
     named, text = dict(sample.fields or {}), sample.text
     names_images = "images" in named
-    images = _extensions(named.pop("images", IMAGES))
+    images = extensions(named.pop("images", IMAGES))
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
-        text = _with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
+        text = with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
     elif "text" in keys:
-        text = _with_field(text, Text(keys["text"]), Text)
+        text = with_field(text, Text(keys["text"]), Text)
     if (isinstance(text, Chat) and text.field == Chat.field) or text is None:
         found = _guess(shards, max_document_bytes, text, looks_at_images=not names_images)
         text = replace(text, field=found.field) if isinstance(text, Chat) else found
@@ -106,7 +108,7 @@ def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
         if "conversation" in fields:
             text = Chat(field=key(fields["conversation"]), format="chatml")
         else:
-            text = _with_field(text, Text(key(fields["text"])), Text)
+            text = with_field(text, Text(key(fields["text"])), Text)
     if isinstance(text, Chat) and text.tools is None and "tools" in fields:
         text = replace(text, tools=key(fields["tools"]))
     parts = [part for (part,) in alternatives(fields["images"])] if "images" in fields else []
@@ -118,13 +120,18 @@ def key_of(field: str) -> str:
     return re.sub(r"\[(\w+)\]", r".\1", field)
 
 
-def _extensions(given: Any) -> list[str]:
+def extensions(given: Any) -> list[str]:
     """Extensions of a list, or of a text such as WebDataset's `jpg;jpeg;png` or Energon's `jpg,png`."""
     listed = re.split("[,;]", given) if isinstance(given, str) else list(given)
     return [extension.strip().removeprefix(".") for extension in listed]
 
 
-def _with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":
+def with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":
+    """The text of a sample with the field that `fields=` names, which is of this kind.
+
+    Raises:
+      ArgumentError: it names another one itself.
+    """
     if text is None:
         return named
     default = isinstance(text, Chat) and text.field == Chat.field

@@ -24,7 +24,7 @@ from gristmill._chat.template import (
 )
 from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
-from gristmill._sample import image_fields
+from gristmill._sample import image_columns, image_fields
 from gristmill._sample.fields import described
 from gristmill._sample.samples import (
     Chat,
@@ -217,6 +217,8 @@ class ImageTextPlan:
         says that.
       paths: the parts that keys stand for, where these do not say it themselves.
       names_parts: whether the user or a folder named the extensions.
+      image_keys: of records that are no groups of a tar, the keys of images.
+      image_root: where relative paths of images start; None: in the folder of their shard.
       image_model: the core's model.
       image_token: the id of the token that an image has many of; None if images have none.
       template_text: what the chat template writes for an image; empty if that is `image_text`.
@@ -234,6 +236,8 @@ class ImageTextPlan:
     first_of: list[str] | None
     paths: dict[str, list[list[str]]]
     names_parts: bool
+    image_keys: list[str] | None
+    image_root: str | None
     image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
     template_text: str
@@ -273,7 +277,13 @@ def make_with_images(
     has_patches = isinstance(core, _core.ImageModel) and core.kind == "patches"
     if sample.mrope and not has_patches:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
-    fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
+    records = image_columns.first_of(shards, max_document_bytes) if folder is None else None
+    if records is not None:
+        fields = image_columns.resolve(sample, shards, records)
+    elif sample.image_root is not None:
+        raise ArgumentError(f"image_root={sample.image_root!r}: the images of a tar are its members; leave it out")
+    else:
+        fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
     text = fields.text
     names_parts = fields.of_folder or "images" in (sample.fields or {})
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
@@ -283,8 +293,10 @@ def make_with_images(
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
         chat=chat,
-        parts=fields.parts if names_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
+        parts=fields.parts if names_parts or fields.keys else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
+        image_keys=fields.keys,
+        image_root=sample.image_root,
         first_of=fields.parts if fields.of_folder else None,
         paths=fields.paths,
         image_model=core,
@@ -299,7 +311,11 @@ def make_with_images(
         mrope=sample.mrope,
         model_name=_named(model),
         fingerprint=_described(
-            sample, model=_named(model), fields=fields.described, text=chat.fingerprint if chat else repr(text)
+            sample,
+            model=_named(model),
+            fields=fields.described,
+            text=chat.fingerprint if chat else repr(text),
+            image_root=None,
         ),
     )
 

@@ -431,7 +431,11 @@ class Tokens:
 
 @dataclass(frozen=True)
 class ImageText:
-    """Images with a text or a conversation, of the samples of WebDataset in tars that are not compressed.
+    """Images with a text or a conversation: of WebDataset's samples in tars that are not compressed, or of records.
+
+    Records of Parquet, Arrow and JSONL have images under keys: bytes, an object of `bytes` and `path` as `datasets`
+    writes it, a path or URL, a data URL, base64, or a list of these; or in the parts of their messages. Images that are
+    in a record stay in memory, as their file has them, until their row is complete.
 
     A sample is never cut. Images are known by their headers until a row is packed, and then decoded straight into the
     batch. Their tokens are never trained on.
@@ -458,8 +462,9 @@ class ImageText:
       fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each
         stands for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"`
         or `"conversation"`, such as `"txt"` or `"json[caption]"`. None: those of an `EnergonFolder`'s dataset.yaml;
-        else all images, and the text or conversation that the first record has, which is logged. Images are in the
-        natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled.
+        else all images, and the text or conversation that the first record has, which is logged. Images of a tar are in
+        the natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled. Of
+        records, keys: `"images"` those of images, in this order; else `images` and `image`.
       text: `Text` or `Chat`; None: as `fields` says.
       max_images: the most images of a row.
       images: `"uint8"`: resized pixels; `"float32"`: normalized ones, those of the model's processor in
@@ -468,6 +473,8 @@ class ImageText:
       max_patches: of models that take images in their own size, the most patches of a row. None: as many as the tokens
         of a row can stand for.
       image_token: the token of images, of models whose name does not say it, such as LLaVA's `"<image>"`.
+      image_root: the folder, or URL in a store, from which relative paths of images start; None: that of their shard.
+        It is no part of the fingerprint, so images may move.
 
     Raises:
       ArgumentError: a value is not allowed.
@@ -482,6 +489,7 @@ class ImageText:
     mrope: bool = False
     max_patches: int | None = None
     image_token: str | None = None
+    image_root: str | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, ImageModel, ImageFunction)):
@@ -502,6 +510,8 @@ class ImageText:
         checks.boolean("mrope", self.mrope)
         if self.image_token is not None:
             checks.text("image_token", self.image_token)
+        if self.image_root is not None:
+            object.__setattr__(self, "image_root", checks.path("image_root", self.image_root))
         self._check_fields()
 
     def _check_fields(self) -> None:
