@@ -101,6 +101,12 @@ pub trait ImageModel: Send + Sync + fmt::Debug {
     /// The plan for an image of this size. The error says what was expected and found.
     fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
 
+    /// An image of this size as indices of the words that it is written with, each with how often it is repeated. The word 0
+    /// is the image token.
+    fn expansion(&self, _width: u32, _height: u32, plan: &Plan) -> Vec<(usize, u32)> {
+        vec![(0, plan.tokens)]
+    }
+
     /// Decodes an image file and writes its pixels.
     fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), Fault>;
 }

@@ -47,7 +47,7 @@ pub struct ImageColumns {
     pub size: SizeOf,
 }
 
-/// What leads to the files of images.
+/// The access to the files of images.
 #[derive(Clone, Copy)]
 pub struct Files<'a> {
     /// How paths and URLs are opened.

@@ -18,7 +18,7 @@ use super::field::Field;
 use super::image_columns::{self, Files, ImageColumns, Missing};
 use super::{Sample, Samples, image_messages};
 use crate::format::{FoundImage, GroupImages, Values};
-use crate::image::{Image, ImageFile, ImageModel, ImageRows, Place, Plan};
+use crate::image::{Image, ImageFile, ImageModel, ImageRows, Place};
 
 /// Where a text has an image.
 pub(super) const PLACEHOLDER: &str = "<image>";
@@ -65,42 +65,8 @@ pub struct ImageTokens {
     pub image: Option<u32>,
     /// Further ids around images that are not trained on.
     pub untrained: Vec<u32>,
-    /// The ids between tiles, of models that have them.
-    pub separators: Option<Separators>,
-}
-
-/// The ids between the tiles of an image.
-///
-/// ```text
-/// 2 x 3 tiles     T x T x T y T x T x T y W T         T: the image tokens of a tile, x and y: separators
-/// 1 tile          W T                                 W T: the whole image
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Separators {
-    /// Between the tiles of a row.
-    pub across: u32,
-    /// After a row of tiles.
-    pub down: u32,
-    /// Before the whole image.
-    pub whole: u32,
-}
-
-impl Separators {
-    /// Appends the ids of an image.
-    fn write(self, image: u32, plan: &Plan, ids: &mut Vec<u32>) {
-        let tile = || std::iter::repeat_n(image, (plan.tokens / plan.tiles.max(1)) as usize);
-        let [_, down, across] = plan.grid;
-        if plan.tiles > 1 {
-            for _ in 0..down {
-                for column in 1..=across {
-                    ids.extend(tile());
-                    ids.push(if column < across { self.across } else { self.down });
-                }
-            }
-        }
-        ids.push(self.whole);
-        ids.extend(tile());
-    }
+    /// The ids of the words that an image is written with; the first one is the image token.
+    pub words: Vec<Vec<u32>>,
 }
 
 impl ImageTexts {
@@ -291,7 +257,7 @@ impl ImageTexts {
         ids: &mut Vec<u32>,
         trained: &mut Vec<bool>,
     ) -> Result<(), String> {
-        let ImageTokens { image: image_token, untrained, separators, .. } = &self.tokens;
+        let ImageTokens { image: image_token, untrained, words, .. } = &self.tokens;
         let is_image = |id: u32| Some(id) == *image_token;
         let placeholders = text_ids.iter().filter(|id| is_image(**id)).count();
         if image_token.is_some() && placeholders != images.len() {
@@ -306,9 +272,10 @@ impl ImageTexts {
             }
             let Some(image) = images.next() else { break };
             let first = ids.len();
-            match separators {
-                Some(separators) => separators.write(id, &image.plan, ids),
-                None => ids.extend(std::iter::repeat_n(id, image.plan.tokens as usize)),
+            let ImageFile { width, height, .. } = image.file;
+            for (word, count) in self.model.expansion(width, height, &image.plan) {
+                let word = words.get(word).map_or(&[][..], Vec::as_slice);
+                (0..count).for_each(|_| ids.extend_from_slice(word));
             }
             let before = ids[first..].iter().take_while(|id| !is_image(**id)).count();
             image.token = (first + before - start) as u32;

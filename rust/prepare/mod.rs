@@ -391,7 +391,7 @@ impl Prepare {
     }
 }
 
-/// What leads to the files of a record's images.
+/// The access to the files of a record's images.
 fn files<'a>(options: &'a ReadOptions, shard: &'a Shard, stop: &'a Arc<AtomicBool>) -> Files<'a> {
     Files { access: &options.access, shard, stop, longest: options.max_document_bytes }
 }

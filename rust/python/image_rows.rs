@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::images::ImageModel;
-use crate::format::ImageParts;
+use crate::format::{ImageParts, SizeOf};
 use crate::image::{self, PixelShape};
 
 impl ImageModel {
@@ -17,10 +17,9 @@ impl ImageModel {
         image::model::pixel_shape(self.inner(), sequence_length, max_patches)
     }
 
-    /// The members with these extensions, which are images; of `any_size` if that need not be known. `are_columns`: images are
+    /// The members with these extensions, which are images; whose sizes a function finds. `are_columns`: images are
     /// in keys of records, and tars are refused.
-    pub fn parts(extensions: Vec<String>, are_named: bool, are_columns: bool, any_size: bool) -> ImageParts {
-        let size = if any_size { image::model::any_size } else { image::model::size };
+    pub fn parts(extensions: Vec<String>, are_named: bool, are_columns: bool, size: SizeOf) -> ImageParts {
         ImageParts {
             extensions,
             are_named,

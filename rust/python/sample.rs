@@ -11,14 +11,14 @@ use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
-use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection};
+use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection, SizeOf};
 use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_columns::ImageColumns;
-use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
+use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::tokens::{Mask, ReadyTokens};
 use crate::prepare::{Pair, Prepare, TextWithFields};
@@ -139,7 +139,7 @@ pub struct ImageTextPlan {
     template_text: String,
     image_text: String,
     untrained: Vec<u32>,
-    separators: Option<[u32; 3]>,
+    words: Vec<Vec<u32>>,
     max_images: usize,
     max_patches: Option<usize>,
     images: String,
@@ -220,9 +220,9 @@ impl Keyed {
                 drops_untrained: plan.on_untrained == "drop",
             })),
             Self::ImageText(mut plan) => {
-                let any_size = plan.image_model.takes_any_size();
+                let size = plan.image_model.size_of();
                 let parts = std::mem::take(&mut plan.parts);
-                let parts = ImageModel::parts(parts, plan.names_parts, plan.image_keys.is_some(), any_size);
+                let parts = ImageModel::parts(parts, plan.names_parts, plan.image_keys.is_some(), size);
                 let columns = plan.image_keys.take().map(|keys| ImageColumns {
                     keys: keys.iter().map(|key| wanted.add(key)).collect(),
                     are_named: plan.names_parts,
@@ -272,8 +272,13 @@ impl AnyModel {
         }
     }
 
-    fn takes_any_size(&self) -> bool {
-        matches!(self, Self::Function(function) if function.get().takes_any_size())
+    /// The function that finds the sizes of images.
+    fn size_of(&self) -> SizeOf {
+        match self {
+            Self::Function(function) if function.get().takes_any_size() => image::model::any_size,
+            Self::Rules(model) if model.get().inner().settings().applies_exif => image::model::oriented_size,
+            Self::Function(_) | Self::Rules(_) => image::model::size,
+        }
     }
 }
 
@@ -305,7 +310,7 @@ impl ImageTextPlan {
                 text: self.image_text,
                 image: self.image_token,
                 untrained: self.untrained,
-                separators: self.separators.map(|[across, down, whole]| Separators { across, down, whole }),
+                words: self.words,
             },
             text: match (self.chat, self.text_field) {
                 (Some(chat), _) => {

@@ -126,10 +126,6 @@ class TokensPlan:
         return self.loss_mask is not None or self.labels is not None
 
 
-# The tokens of Qwen-VL around an image.
-_VISION = ("<|vision_start|>", "<|vision_end|>")
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChatPlan:
     """How records become conversations. The core reads it in `rust/python/sample.rs`.
@@ -224,8 +220,7 @@ class ImageTextPlan:
       template_text: what the chat template writes for an image; empty if that is `image_text`.
       image_text: what stands for an image in a text, with one such token.
       untrained: further ids that are never trained on.
-      separators: the ids between the tiles of a row of them, after one, and before the whole image, of models with
-        tiles.
+      words: the ids of each word that an image is written with; the first one is the image token.
     """
 
     has_mask: ClassVar[bool] = True
@@ -243,7 +238,7 @@ class ImageTextPlan:
     template_text: str
     image_text: str
     untrained: list[int]
-    separators: list[int] | None
+    words: list[list[int]]
     max_images: int
     max_patches: int | None
     images: str
@@ -287,8 +282,7 @@ def make_with_images(
     text = fields.text
     names_parts = fields.of_folder or "images" in (sample.fields or {})
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
-    between = core.separators if isinstance(core, _core.ImageModel) else None
-    separators = None if between is None else [_token(encoder, sample, name) for name in between]
+    words = {} if image_token is None else _words(core, encoder, sample, image_token)
     chat = make(text, encoder) if isinstance(text, Chat) else None
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
@@ -303,8 +297,8 @@ def make_with_images(
         image_token=image_token,
         template_text=template_text if chat else "",
         image_text=image_text,
-        untrained=untrained + (separators or []),
-        separators=separators,
+        untrained=untrained + [ids[0] for word, ids in words.items() if word.strip()][1:],
+        words=list(words.values()),
         max_images=sample.max_images,
         max_patches=sample.max_patches if has_patches else None,
         images=sample.images,
@@ -334,7 +328,7 @@ def _image_tokens(
 ) -> tuple[int | None, str, str, list[int]]:
     """The id of the image token, an image in a text and in a template's, and ids around it that are not trained on."""
     shown = sample.model
-    placeholder, token, before, after = core.markup if isinstance(core, _core.ImageModel) else [""] * 4
+    placeholder, token, before, after, *around = core.markup if isinstance(core, _core.ImageModel) else [""] * 6
     if sample.image_token is not None:
         if token:
             raise ArgumentError(f"image_token={sample.image_token!r}: the model's own is {token!r}; leave it out")
@@ -349,13 +343,25 @@ def _image_tokens(
     image_text, template_text = before + token + after, placeholder
     if sample.image_token is not None:
         template_text = ""
-    elif placeholder == token:
-        # The templates of Qwen write the tokens around it.
-        before, after = _VISION
+    elif not before and not after:
+        # Templates write the tokens around it.
+        before, after = around
         image_text, template_text = before + token + after, ""
     words = [placeholder, *re.findall("<[^<>]+>", before + after)]
     found = [core_of(encoder).token_to_id(word) for word in words]
     return image_token, image_text, template_text, [known for known in found if known is not None]
+
+
+def _words(
+    core: _core.ImageModel | _core.ImageFunction, encoder: Encoder, sample: ImageText, image_token: int
+) -> dict[str, list[int]]:
+    """The ids of the words that an image is written with: its token first, then others, and line ends between them."""
+    _, *others = core.words if isinstance(core, _core.ImageModel) else [""]
+    ids = {
+        word: [_token(encoder, sample, word)] if word.strip() else [int(found) for found in encoder.encode(word)]
+        for word in others
+    }
+    return {"the image": [image_token], **ids}
 
 
 def _token(encoder: Encoder, sample: ImageText, token: str) -> int:

@@ -571,8 +571,8 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path, folder, encoder):
         with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError), match=match):
             gm.PackedDataset(paths, tokenizer=folder, packing="pad", sample=gm.ImageText(**arguments))
     (tmp_path / "x.jsonl").write_text('{"txt": "a"}\n')
+    shards = [*paths, str(tmp_path / "x.jsonl")]
     with pytest.raises(gm.ArgumentError, match="expected a tar that is not compressed, found JSON lines"):
-        shards = [*paths, str(tmp_path / "x.jsonl")]
         list(gm.PackedDataset(shards, tokenizer=folder, packing="pad", sample=sample, eos=False, epochs=1, lanes=2))
 
 
