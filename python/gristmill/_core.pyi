@@ -146,19 +146,23 @@ class ImageModel:
         self, data: bytes | bytearray, max_pixels: int, normalized: bool
     ) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]: ...
 
+def resize_image(pixels: npt.NDArray[np.uint8], height: int, width: int, resample: str, /) -> npt.NDArray[np.uint8]: ...
+
 @final
 class ImageFunction:
     @property
     def has_tokens(self) -> bool: ...
     def __new__(
         cls,
-        plan: Callable[[int, int], tuple[int, int]],
+        plan: Callable[..., tuple[int, int, tuple[int, int, int], str | None, int]],
         pixels: Callable[[Any, str, int], npt.NDArray[Any]],
         shape: Sequence[int],
         max_tiles: int | None,
         takes_bytes: bool,
         needs_size: bool,
         has_tokens: bool,
+        has_patches: bool,
+        plans_files: bool,
     ) -> ImageFunction: ...
 
 @final

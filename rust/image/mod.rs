@@ -94,12 +94,37 @@ pub struct Image {
     pub plan: Plan,
     /// Where it lies.
     pub file: ImageFile,
+    /// The text that it is, if the file says it: with an image token for each of its groups of frames.
+    pub text: Option<Arc<str>>,
+    /// How many groups of frames have an image token of their own: of a still image one.
+    pub groups: u32,
+}
+
+/// The plan that a model makes of a file whose bytes it must see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePlan {
+    /// The plan.
+    pub plan: Plan,
+    /// The text that the image is, with an image token for each group of frames; none if all have the same.
+    pub text: Option<Arc<str>>,
+    /// How many groups these are.
+    pub groups: u32,
 }
 
 /// The rules of a model.
 pub trait ImageModel: Send + Sync + fmt::Debug {
     /// The plan for an image of this size. The error says what was expected and found.
     fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
+
+    /// Whether its plans need the bytes of a file, and not a size.
+    fn plans_files(&self) -> bool {
+        false
+    }
+
+    /// The plan for a file of these bytes.
+    fn plan_file(&self, _bytes: &[u8]) -> Result<FilePlan, Fault> {
+        Err(Fault::Failed("expected a model that plans files".to_owned()))
+    }
 
     /// An image of this size as indices of the words that it is written with, each with how often it is repeated. The word 0
     /// is the image token.

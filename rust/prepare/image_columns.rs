@@ -60,6 +60,27 @@ pub struct Files<'a> {
     pub longest: u64,
 }
 
+impl Files<'_> {
+    /// The bytes of an image.
+    pub(super) fn read(self, place: &Place) -> Result<Vec<u8>, Missing> {
+        let (file, offset, bytes) = match place {
+            Place::Memory(bytes) => return Ok(bytes.to_vec()),
+            Place::Shard { offset, bytes } => (self.shard, *offset, *bytes),
+            Place::File(file) => (&**file, 0, file.size),
+        };
+        let outage =
+            |reason: String| self.access.outage().map_or_else(|| Missing::Bad(reason), Missing::Failed);
+        let mut source = self.access.open(file, self.stop).map_err(|error| match error {
+            Error::Shard(error) => outage(error.reason),
+            other => Missing::Failed(other),
+        })?;
+        let mut read = vec![0; bytes as usize];
+        read_exact_at(&mut *source, offset, &mut read)
+            .map_err(|error| outage(format!("expected {bytes} bytes, found: {error}")))?;
+        Ok(read)
+    }
+}
+
 /// An image of a record.
 #[derive(Debug)]
 pub(super) struct Found {

@@ -7,12 +7,23 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use super::image_text::{PLACEHOLDER, check_seen, mismatch};
+use super::image_text::{Medium, mismatch};
 use super::message::{self, Members, get, given, shown};
 use crate::format::Value;
 
 /// The keys of a part of type image that name its member, as strings or in an object.
-const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "file", "file_name", "filename"];
+const NAMES: [&str; 10] = [
+    "image",
+    "image_url",
+    "video",
+    "video_url",
+    "url",
+    "path",
+    "image_path",
+    "file",
+    "file_name",
+    "filename",
+];
 /// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size.
@@ -30,8 +41,9 @@ pub(super) fn with_parts(
     list: Value<'_>,
     images_first: bool,
     are_references: bool,
+    medium: Medium,
 ) -> Result<(Value<'_>, Names), String> {
-    let rules = Rules { images_first, are_references };
+    let rules = Rules { images_first, are_references, medium };
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
@@ -92,26 +104,27 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
 struct Rules {
     images_first: bool,
     are_references: bool,
+    medium: Medium,
 }
 
 /// The content of a message, with parts for its images. Adds the names of these, which may have none.
 fn content_with_parts<'a>(content: Value<'a>, rules: Rules, names: &mut Names) -> Result<Value<'a>, String> {
-    let Rules { images_first, are_references } = rules;
+    let Rules { images_first, are_references, medium } = rules;
     match content {
         Value::Str(text) => {
-            check_seen(&text)?;
-            let images = text.matches(PLACEHOLDER).count();
+            medium.check_seen(&text)?;
+            let images = text.matches(medium.placeholder()).count();
             names.extend(std::iter::repeat_n(None, images));
-            Ok(if images > 0 { parts_of_text(&text, images_first) } else { Value::Str(text) })
+            Ok(if images > 0 { parts_of_text(&text, images_first, medium) } else { Value::Str(text) })
         }
         Value::List(parts) => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(&part, are_references)? {
+                match Part::of(&part, are_references, medium)? {
                     Part::Image(name) => {
                         names.push(name);
                         let list = if images_first { &mut first } else { &mut rest };
-                        list.push(if are_references { image() } else { part });
+                        list.push(if are_references { part_of(medium) } else { part });
                     }
                     Part::Other => rest.push(part),
                 }
@@ -131,9 +144,9 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &Value<'_>, are_references: bool) -> Result<Self, String> {
+    fn of(part: &Value<'_>, are_references: bool, medium: Medium) -> Result<Self, String> {
         let part = match part {
-            Value::Str(text) => return check_seen(text).map(|()| Self::Other),
+            Value::Str(text) => return medium.check_seen(text).map(|()| Self::Other),
             Value::Object(part) => part,
             _ => return Ok(Self::Other),
         };
@@ -142,16 +155,18 @@ impl Part {
             let known = ["image", "image_url", "video", "audio"];
             known.into_iter().find(|key| given(part, key).is_some()).unwrap_or_default()
         });
-        if kind.contains("video") || kind.contains("audio") {
+        let (unseen, why) = medium.unseen();
+        if unseen.iter().any(|placeholder| kind.contains(placeholder.trim_matches(['<', '>']))) {
             return Err(format!(
-                "expected parts of texts and images, found one of type {kind:?}: videos and audio are not read"
+                "expected parts of texts and {}s, found one of type {kind:?}: {why}",
+                medium.kind()
             ));
         }
-        if kind.contains("image") {
+        if kind.contains(medium.kind()) {
             return if are_references { reference_of(part) } else { name_of(part) }.map(Self::Image);
         }
         if let Some(text) = get(part, "text").and_then(Value::as_str) {
-            check_seen(text)?;
+            medium.check_seen(text)?;
         }
         Ok(Self::Other)
     }
@@ -198,7 +213,7 @@ fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     Ok(found)
 }
 
-/// The path, URL or data URL of a part of type image, or of an object in it. What is inline counts before a path.
+/// The path, URL or data URL of a part of type image, or of an object in it. Inline data count before a path.
 fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
     let mut found: Option<String> = None;
     for (key, value) in members {
@@ -248,17 +263,17 @@ fn inline(key: &str) -> String {
     )
 }
 
-/// A part of type image.
-fn image() -> Value<'static> {
-    Value::Object(vec![("type".into(), "image".into())])
+/// A part of a medium.
+fn part_of(medium: Medium) -> Value<'static> {
+    Value::Object(vec![("type".into(), medium.kind().into())])
 }
 
-fn parts_of_text(text: &str, images_first: bool) -> Value<'static> {
+fn parts_of_text(text: &str, images_first: bool, medium: Medium) -> Value<'static> {
     let (mut images, mut parts) = (Vec::new(), Vec::new());
-    for (number, piece) in text.split(PLACEHOLDER).enumerate() {
+    for (number, piece) in text.split(medium.placeholder()).enumerate() {
         if number > 0 {
             let list = if images_first { &mut images } else { &mut parts };
-            list.push(image());
+            list.push(part_of(medium));
         }
         if !piece.is_empty() {
             let piece = if images_first { piece.trim_matches(' ') } else { piece };
@@ -281,7 +296,7 @@ mod tests {
     }
 
     fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
-        super::with_parts(read(messages), images_first, false)
+        super::with_parts(read(messages), images_first, false, Medium::Image)
     }
 
     fn messages_of(messages: &str, images_first: bool) -> Value<'_> {
@@ -376,7 +391,7 @@ mod tests {
     fn parts_may_be_references() {
         let references = |parts: &str| {
             let messages = format!(r#"[{{"content":[{parts},{{"type":"text","text":"a"}}]}}]"#);
-            super::with_parts(read(&messages), false, true).map(|(messages, names)| {
+            super::with_parts(read(&messages), false, true, Medium::Image).map(|(messages, names)| {
                 let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
                 assert_eq!(messages.into_owned(), expected);
                 names
@@ -408,6 +423,22 @@ mod tests {
         ] {
             let error = references(part).unwrap_err();
             assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn videos_have_their_own_parts() {
+        let found = |content: &str| {
+            let messages = format!(r#"[{{"content":{content}}}]"#);
+            super::with_parts(read(&messages), false, false, Medium::Video)
+                .map(|(messages, names)| (messages.into_owned(), names))
+        };
+        let expected = read(r#"[{"content":[{"type":"video"},{"type":"text","text":"a"}]}]"#);
+        assert_eq!(found(r#""<video>a""#).unwrap(), (expected, vec![None]));
+        assert_eq!(found(r#"[{"type":"video","video":"1.mp4"}]"#).unwrap().1, [Some("1.mp4".to_owned())]);
+        for content in [r#""<image>a""#, r#"[{"type":"image"}]"#, r#"[{"type":"audio"}]"#] {
+            let error = found(content).unwrap_err();
+            assert!(error.contains("images and audio are not read beside videos"), "{error}");
         }
     }
 

@@ -2,9 +2,9 @@
 
 use gristmill_images::{
     Alpha, Canvases, Filter, Image, ImageModel as Model, ImagePlan, Limits, Markup, ModelError, Patches,
-    Pillow, Scratch, Settings, Shape, Size, Tiling,
+    Pillow, Resize, Scratch, Settings, Shape, Size, Tiling,
 };
-use numpy::{IntoPyArray, PyArray3, PyArrayMethods};
+use numpy::{IntoPyArray, PyArray3, PyArrayMethods, PyReadonlyArray3};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -40,6 +40,36 @@ pub fn decode_image(
 ) -> PyResult<Bound<'_, PyArray3<u8>>> {
     let image = guarded(py, || gristmill_images::decode(&data, max_pixels).map_err(to_error))?;
     image.pixels.into_pyarray(py).reshape([image.size.height as usize, image.size.width as usize, 3])
+}
+
+/// `uint8 [height, width, 3]` resized by a filter, as by Pillow.
+#[pyfunction]
+pub fn resize_image<'py>(
+    py: Python<'py>,
+    pixels: PyReadonlyArray3<'py, u8>,
+    height: u32,
+    width: u32,
+    filter: &str,
+) -> PyResult<Bound<'py, PyArray3<u8>>> {
+    let view = pixels.as_array();
+    let &[rows, columns, 3] = view.shape() else {
+        return Err(Error::Argument("pixels=: expected [height, width, 3]".to_owned()).into());
+    };
+    if rows * columns == 0 || height == 0 || width == 0 {
+        return Err(Error::Argument("pixels=: expected at least one pixel".to_owned()).into());
+    }
+    let known = Filter::ALL.into_iter().find(|(name, _)| *name == filter);
+    let (_, filter) =
+        known.ok_or_else(|| Error::Argument(format!("filter={filter:?}: expected a known one")))?;
+    let source = Size { width: columns as u32, height: rows as u32 };
+    let image = Image { size: source, pixels: view.iter().copied().collect() };
+    let size = Size { width, height };
+    let mut out = vec![0; 3 * width as usize * height as usize];
+    let out = guarded(py, || {
+        Resize::whole(size, filter, Pillow::V13).write(&image, &mut out, &mut Scratch::default());
+        Ok::<_, Error>(out)
+    })?;
+    out.into_pyarray(py).reshape([height as usize, width as usize, 3])
 }
 
 /// How a model wants its images.

@@ -18,7 +18,7 @@ use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_columns::ImageColumns;
-use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
+use crate::prepare::image_text::{ImageTexts, ImageTokens, Medium, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::tokens::{Mask, ReadyTokens};
 use crate::prepare::{Pair, Prepare, TextWithFields};
@@ -140,6 +140,7 @@ pub struct ImageTextPlan {
     image_text: String,
     untrained: Vec<u32>,
     words: Vec<Vec<u32>>,
+    are_videos: bool,
     max_images: usize,
     max_patches: Option<usize>,
     images: String,
@@ -268,7 +269,7 @@ impl AnyModel {
     fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
         match self {
             Self::Rules(model) => model.get().pixel_shape(sequence_length, max_patches),
-            Self::Function(function) => function.get().pixel_shape(),
+            Self::Function(function) => function.get().pixel_shape(sequence_length, max_patches),
         }
     }
 
@@ -311,6 +312,7 @@ impl ImageTextPlan {
                 image: self.image_token,
                 untrained: self.untrained,
                 words: self.words,
+                medium: if self.are_videos { Medium::Video } else { Medium::Image },
             },
             text: match (self.chat, self.text_field) {
                 (Some(chat), _) => {

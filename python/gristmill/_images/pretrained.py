@@ -167,7 +167,7 @@ def _pixtral(given: _Given, around: _Given) -> Settings:
     given.pass_over("do_pad")
     own = given.integer("patch_size")
     return {
-        "patch_size": around.integer("patch_size", own),  # that of the processor counts
+        "patch_size": around.integer("patch_size", own),  # the processor's own counts
         "merge_size": around.integer("spatial_merge_size"),
         "longest_edge": given.inside("size", "longest_edge"),
     }

@@ -5,6 +5,7 @@ import logging
 from typing import Any
 
 from gristmill._core import Records
+from gristmill._images.video import VideoModel
 from gristmill._sample.image_fields import Fields, extensions, guess, key_of, with_field
 from gristmill._sample.samples import Chat, ImageText, Text
 from gristmill._shards.manifest import Manifest
@@ -15,6 +16,7 @@ _LOGGER = logging.getLogger("gristmill")
 
 # The columns of images in public sets, where `fields=` names none; a record may have either.
 _IMAGES = ("images", "image")
+_VIDEOS = ("videos", "video")
 _CONVERSATIONS = ("messages", "conversations", "conversation")
 
 
@@ -36,7 +38,8 @@ def resolve(sample: ImageText, shards: Manifest, records: Records) -> Fields:
       ShardError: the first record cannot be read.
     """
     named, text = dict(sample.fields or {}), sample.text
-    images = extensions(named.pop("images", _IMAGES))
+    medium, default = ("videos", _VIDEOS) if isinstance(sample.model, VideoModel) else ("images", _IMAGES)
+    images = extensions(named.pop(medium, default))
     keys = {name: key_of(value) for name, value in named.items()}
     if "text" in keys:
         text = with_field(text, Text(keys["text"]), Text)

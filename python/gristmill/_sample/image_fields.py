@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._core import Records
+from gristmill._images.video import VideoModel
 from gristmill._sample.samples import Chat, ImageText, Text
 from gristmill._shards.energon_files import MEDIA, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
@@ -19,6 +20,8 @@ _LOGGER = logging.getLogger("gristmill")
 # The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`. Fingerprints
 # hold them.
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
+# The extensions of members that are videos.
+VIDEOS = ("mp4", "m4v", "mov", "webm", "mkv", "avi", "mpg", "mpeg", "gif")
 # Other names of the same formats, and formats that are not decoded.
 OTHER_IMAGES = (
     "jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib", "tif", "tiff", "avif", "avifs", "heic", "heics",
@@ -72,9 +75,10 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
         raise ArgumentError(folder.refusal)
     if folder is not None and folder.fields and sample.fields is None:
         return _of_folder(folder.fields, sample.text)
+    medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
     named, text = dict(sample.fields or {}), sample.text
-    names_images = "images" in named
-    images = extensions(named.pop("images", IMAGES))
+    names_images = medium in named or medium == "videos"
+    images = extensions(named.pop(medium, default))
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
         text = with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
@@ -89,7 +93,8 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
 def _names_all(sample: ImageText) -> bool:
     """Whether a sample names its images and its text itself."""
     fields = sample.fields or {}
-    return "images" in fields and (sample.text is not None or len(fields) > 1)
+    medium = "videos" if isinstance(sample.model, VideoModel) else "images"
+    return medium in fields and (sample.text is not None or len(fields) > 1)
 
 
 def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:

@@ -22,8 +22,10 @@ from gristmill._chat.template import (
     to_json,
     train_options,
 )
+from gristmill._images import video
 from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
+from gristmill._images.video import VideoModel, core_of_video
 from gristmill._sample import image_columns, image_fields
 from gristmill._sample.fields import described
 from gristmill._sample.samples import (
@@ -221,6 +223,7 @@ class ImageTextPlan:
       image_text: what stands for an image in a text, with one such token.
       untrained: further ids that are never trained on.
       words: the ids of each word that an image is written with; the first one is the image token.
+      are_videos: whether its images are videos.
     """
 
     has_mask: ClassVar[bool] = True
@@ -239,6 +242,7 @@ class ImageTextPlan:
     image_text: str
     untrained: list[int]
     words: list[list[int]]
+    are_videos: bool
     max_images: int
     max_patches: int | None
     images: str
@@ -268,9 +272,10 @@ def make_with_images(
       TemplateError: as for `make`.
     """
     model = ImageModel(sample.model) if isinstance(sample.model, str) else sample.model
-    core = core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
-    has_patches = isinstance(core, _core.ImageModel) and core.kind == "patches"
-    if sample.mrope and not has_patches:
+    core = _core_of(model)
+    are_of_rules = isinstance(core, _core.ImageModel) and core.kind == "patches"
+    has_patches = are_of_rules or isinstance(model, VideoModel) or getattr(model, "grid", None) is not None
+    if sample.mrope and not are_of_rules:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
     records = image_columns.first_of(shards, max_document_bytes) if folder is None else None
     if records is not None:
@@ -280,14 +285,16 @@ def make_with_images(
     else:
         fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
     text = fields.text
-    names_parts = fields.of_folder or "images" in (sample.fields or {})
+    names_parts = fields.of_folder or bool({"images", "videos"} & (sample.fields or {}).keys())
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
     words = {} if image_token is None else _words(core, encoder, sample, image_token)
     chat = make(text, encoder) if isinstance(text, Chat) else None
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
         chat=chat,
-        parts=fields.parts if names_parts or fields.keys else [*fields.parts, *image_fields.OTHER_IMAGES],
+        parts=fields.parts
+        if names_parts or fields.keys or isinstance(model, VideoModel)
+        else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
         image_keys=fields.keys,
         image_root=sample.image_root,
@@ -299,6 +306,7 @@ def make_with_images(
         image_text=image_text,
         untrained=untrained + [ids[0] for word, ids in words.items() if word.strip()][1:],
         words=list(words.values()),
+        are_videos=isinstance(model, VideoModel),
         max_images=sample.max_images,
         max_patches=sample.max_patches if has_patches else None,
         images=sample.images,
@@ -314,9 +322,15 @@ def make_with_images(
     )
 
 
-def _named(model: ImageModel | ImageFunction) -> str:
+def _core_of(model: ImageModel | ImageFunction | VideoModel) -> _core.ImageModel | _core.ImageFunction:
+    if isinstance(model, VideoModel):
+        return core_of_video(model)
+    return core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
+
+
+def _named(model: ImageModel | ImageFunction | VideoModel) -> str:
     """A model with those of its values that are set: `ImageModel(name='qwen3-vl', pillow=13)`."""
-    if isinstance(model, ImageFunction):
+    if not isinstance(model, ImageModel):
         return model.described
     values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.name != "_"}
     inside = ", ".join(f"{name}={value!r}" for name, value in values.items() if value is not None)
@@ -328,6 +342,10 @@ def _image_tokens(
 ) -> tuple[int | None, str, str, list[int]]:
     """The id of the image token, an image in a text and in a template's, and ids around it that are not trained on."""
     shown = sample.model
+    if isinstance(sample.model, VideoModel):
+        before, after = video.AROUND
+        ids = [_token(encoder, sample, word) for word in (video.TOKEN, before, after)]
+        return ids[0], before + video.TOKEN + after, before + video.TOKEN + after, ids
     placeholder, token, before, after, *around = core.markup if isinstance(core, _core.ImageModel) else [""] * 6
     if sample.image_token is not None:
         if token:

@@ -6,7 +6,7 @@ use crate::{Size, Window};
 /// The aspect ratio above which Qwen's processors refuse an image.
 const MOST_ASPECT: u32 = 200;
 
-/// What limits the size of an image in patches.
+/// The limits of the size of an image in patches.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum Limits {
     /// Qwen: the pixels.
