@@ -13,6 +13,7 @@ from gristmill._core import __version__, build_info
 from gristmill._images.decoding import decode_image, image_size
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel, ImagePlan
+from gristmill._images.video import VideoModel, VideoPlan
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.source import Source
 from gristmill._sample.fields import Field
@@ -107,6 +108,8 @@ __all__ = [
     "Text",
     "TokenizerError",
     "Tokens",
+    "VideoModel",
+    "VideoPlan",
     "__version__",
     "build_info",
     "check_replicas",

@@ -141,12 +141,15 @@ class ImageModel:
     @property
     def markup(self) -> list[str]: ...
     @property
-    def separators(self) -> list[str] | None: ...
+    def words(self) -> list[str]: ...
     def __new__(cls, name: str | None, changes: dict[str, Any], pillow: int) -> ImageModel: ...
     def plan(self, height: int, width: int) -> tuple[tuple[int, int], list[int], int, list[int]]: ...
+    def expanded(self, height: int, width: int) -> str: ...
     def pixels(
         self, data: bytes | bytearray, max_pixels: int, normalized: bool
     ) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]: ...
+
+def resize_image(pixels: npt.NDArray[np.uint8], height: int, width: int, resample: str, /) -> npt.NDArray[np.uint8]: ...
 
 @final
 class ImageFunction:
@@ -154,13 +157,15 @@ class ImageFunction:
     def has_tokens(self) -> bool: ...
     def __new__(
         cls,
-        plan: Callable[[int, int], tuple[int, int]],
+        plan: Callable[..., tuple[int, int, tuple[int, int, int], str | None, int]],
         pixels: Callable[[Any, str, int], npt.NDArray[Any]],
         shape: Sequence[int],
         max_tiles: int | None,
         takes_bytes: bool,
         needs_size: bool,
         has_tokens: bool,
+        has_patches: bool,
+        plans_files: bool,
     ) -> ImageFunction: ...
 
 @final

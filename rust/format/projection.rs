@@ -31,6 +31,8 @@ pub struct ImageParts {
     /// Whether the user named them. Each group then has one of them; else these are all that images have, and a group may
     /// be without an image, under any other extension, too.
     pub are_named: bool,
+    /// Whether images are in the columns of records, and not members of tars: the reader then has nothing to do.
+    pub are_columns: bool,
     /// The function that finds their sizes.
     pub size: SizeOf,
     /// The format by the first bytes.
@@ -41,7 +43,8 @@ pub struct ImageParts {
 
 impl PartialEq for ImageParts {
     fn eq(&self, other: &Self) -> bool {
-        self.extensions == other.extensions && self.are_named == other.are_named
+        (&self.extensions, self.are_named, self.are_columns)
+            == (&other.extensions, other.are_named, other.are_columns)
     }
 }
 

@@ -156,7 +156,14 @@ impl RecordReader {
             None => sniff(&mut *source, &shard.path).map_err(lost)?,
         };
         let limit = options.max_document_bytes;
-        if options.projection.images().is_some() && (codec, format) != (Codec::None, Format::Tar) {
+        let images = options.projection.images();
+        if images.is_some_and(|images| images.are_columns) && format == Format::Tar {
+            return Err(Error::Argument(format!(
+                "{}: expected images in the keys of records, as in the first shard, found a tar; make a source of each kind",
+                shard.path
+            )));
+        }
+        if images.is_some_and(|images| !images.are_columns) && (codec, format) != (Codec::None, Format::Tar) {
             return Err(Error::Argument(format!(
                 "{}: expected a tar that is not compressed, found {}: images are read again when their row is filled; write \
                  the shard as one",

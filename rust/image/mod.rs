@@ -7,25 +7,59 @@
 //! after it   the file is read again and decoded       pixels in the ring's slot
 //! ```
 //!
+//! Images may also be in the columns of a record, which are held as they are, or in files of their own.
 //! Nothing before the last line holds a pixel, so windows of samples are small however large their images are.
 
 pub mod model;
 
 use std::fmt;
+use std::sync::Arc;
 
 use crate::batch::schema::{Content, DType, Field};
+use crate::store::Shard;
 
-/// An image file inside of a shard, of which only the header was read.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+/// An image file, of which only the header was read.
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct ImageFile {
-    /// The offset of its first byte in the shard.
-    pub offset: u64,
-    /// How many bytes it has.
-    pub bytes: u64,
+    /// Where its bytes are.
+    pub place: Place,
     /// Columns of pixels.
     pub width: u32,
     /// Rows of pixels.
     pub height: u32,
+}
+
+/// Where the bytes of an image are.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub enum Place {
+    /// In the shard of its record.
+    Shard {
+        /// The offset of its first byte in the shard.
+        offset: u64,
+        /// How many bytes it has.
+        bytes: u64,
+    },
+    /// In memory: formats with columns, and text in base64, are not read again at random.
+    Memory(Arc<[u8]>),
+    /// In a file of its own.
+    File(Arc<Shard>),
+}
+
+impl Place {
+    /// The byte of the shard that it begins at, if it is there.
+    pub fn byte(&self) -> Option<u64> {
+        if let Self::Shard { offset, .. } = self { Some(*offset) } else { None }
+    }
+}
+
+impl fmt::Display for Place {
+    fn fmt(&self, f: &mut fmt::Formatter<'_>) -> fmt::Result {
+        match self {
+            Self::Shard { offset, .. } => write!(f, ", at byte {offset},"),
+            Self::Memory(bytes) => write!(f, ", of {} bytes,", bytes.len()),
+            Self::File(file) => write!(f, ", {},", file.path),
+        }
+    }
 }
 
 /// The size, tokens and pixels that a model gives an image, by the image's size.
@@ -52,7 +86,7 @@ impl Plan {
 }
 
 /// An image of a sample.
-#[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Image {
     /// The index of its first token in its document.
     pub token: u32,
@@ -60,12 +94,43 @@ pub struct Image {
     pub plan: Plan,
     /// Where it lies.
     pub file: ImageFile,
+    /// The text that it is, if the file says it: with an image token for each of its groups of frames.
+    pub text: Option<Arc<str>>,
+    /// How many groups of frames have an image token of their own: of a still image one.
+    pub groups: u32,
+}
+
+/// The plan that a model makes of a file whose bytes it must see.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub struct FilePlan {
+    /// The plan.
+    pub plan: Plan,
+    /// The text that the image is, with an image token for each group of frames; none if all have the same.
+    pub text: Option<Arc<str>>,
+    /// How many groups these are.
+    pub groups: u32,
 }
 
 /// The rules of a model.
 pub trait ImageModel: Send + Sync + fmt::Debug {
     /// The plan for an image of this size. The error says what was expected and found.
     fn plan(&self, width: u32, height: u32) -> Result<Plan, String>;
+
+    /// Whether its plans need the bytes of a file, and not a size.
+    fn plans_files(&self) -> bool {
+        false
+    }
+
+    /// The plan for a file of these bytes.
+    fn plan_file(&self, _bytes: &[u8]) -> Result<FilePlan, Fault> {
+        Err(Fault::Failed("expected a model that plans files".to_owned()))
+    }
+
+    /// An image of this size as indices of the words that it is written with, each with how often it is repeated. The word 0
+    /// is the image token.
+    fn expansion(&self, _width: u32, _height: u32, plan: &Plan) -> Vec<(usize, u32)> {
+        vec![(0, plan.tokens)]
+    }
 
     /// Decodes an image file and writes its pixels.
     fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), Fault>;

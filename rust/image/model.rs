@@ -1,12 +1,19 @@
 //! The models of `gristmill_images`.
 
-use gristmill_images::{Format, ImageModel, Shape, Size, tile_count};
+use gristmill_images::{Format, ImageModel, Shape, Size};
 
 use super::{Fault, ImageModel as Model, PixelShape, Pixels, Plan, Scratch};
 
 /// Width and height of an image that begins with these bytes. The error says what was expected and found.
 pub fn size(header: &[u8]) -> Result<(u32, u32), String> {
     gristmill_images::size(header)
+        .map(|Size { width, height }| (width, height))
+        .map_err(|error| error.to_string())
+}
+
+/// The same as its Exif tag turns it.
+pub fn oriented_size(header: &[u8]) -> Result<(u32, u32), String> {
+    gristmill_images::oriented_size(header)
         .map(|Size { width, height }| (width, height))
         .map_err(|error| error.to_string())
 }
@@ -54,9 +61,14 @@ impl Model for ImageModel {
         let (tiles, grid, merge) = match self.settings().shape {
             Shape::Patches(patches) => (0, plan.grid_thw, patches.merge),
             Shape::Fixed { .. } => (0, plan.grid_thw, 1),
-            Shape::Tiles { .. } => (tile_count(plan.tiles), [1, down, across], 1),
+            Shape::Tiles { .. } => (plan.tile_count, [1, down, across], 1),
         };
         Ok(Plan { tokens: plan.tokens, patches: plan.patches, tiles, grid, merge })
+    }
+
+    fn expansion(&self, width: u32, height: u32, plan: &Plan) -> Vec<(usize, u32)> {
+        let found = self.plan(Size { width, height });
+        found.map_or_else(|_| vec![(0, plan.tokens)], |plan| self.expansion(&plan))
     }
 
     fn write(&self, bytes: &[u8], out: Pixels<'_>, scratch: &mut Scratch) -> Result<(), Fault> {

@@ -157,13 +157,14 @@ impl Packer {
                 PixelFault::Unreadable(error) => return self.stop(error, documents),
             };
             let Some(image) = self.step.image(index) else { continue };
-            let PlacedImage { source, document, number, file, trained, .. } = *image;
+            let PlacedImage { source, document, number, trained, .. } = *image;
+            let place = &image.file.place;
             // Once for each sample, however many of its images are damaged.
             if last.replace((source, document.position)) == Some((source, document.position)) {
                 continue;
             }
             let shard = &self.stream.sources[source].shards[document.shard as usize];
-            let reason = format!("image {number}, at byte {}, cannot be decoded: {reason}", file.offset);
+            let reason = format!("image {number}{place} cannot be decoded: {reason}");
             let error = document.position.error(shard, of_sample(&key, &reason));
             self.step.untrain(index);
             self.undecodable.push(error.clone());

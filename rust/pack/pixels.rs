@@ -26,7 +26,7 @@ pub struct PixelTask {
 }
 
 /// An image file, and where it lies.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, PartialEq, Eq)]
 pub struct FileOfShard {
     /// The source of its row.
     pub source: usize,

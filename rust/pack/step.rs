@@ -196,7 +196,7 @@ impl StepWriter {
                 source: image.source,
                 shard: image.document.shard,
                 record: image.document.position.byte,
-                file: image.file,
+                file: image.file.clone(),
             };
             PixelTask { index, part: lent, image: part.image.as_ref().map(of_shard) }
         };
@@ -375,7 +375,7 @@ impl StepWriter {
                 source: self.source,
                 document: *tokens.document,
                 number,
-                file: image.file,
+                file: image.file.clone(),
                 elements: self.filled..self.filled + tokens.len(),
                 trained,
             };

@@ -6,7 +6,7 @@ use std::sync::atomic::AtomicBool;
 use crate::batch::schema::DType;
 use crate::error::{Error, ShardError};
 use crate::format::key_at;
-use crate::image::{Fault, ImageFile, Pixels, Scratch};
+use crate::image::{Fault, Pixels, Place, Scratch};
 use crate::pack::pixels::{FileOfShard, PixelFault, PixelTask};
 use crate::prepare::image_text::of_sample;
 use crate::spec::StreamSpec;
@@ -60,11 +60,29 @@ impl ImageDecoder {
     }
 
     fn write_image(&mut self, image: &FileOfShard, pixels: Pixels<'_>) -> Result<(), PixelFault> {
-        self.read(image).map_err(PixelFault::Unreadable)?;
+        if let Place::Memory(bytes) = &image.file.place {
+            let bytes = Arc::clone(bytes);
+            return self.write_bytes(image, &bytes, pixels);
+        }
+        let mut bytes = std::mem::take(&mut self.bytes);
+        let written = match self.read(image, &mut bytes) {
+            Ok(()) => self.write_bytes(image, &bytes, pixels),
+            Err(error) => Err(PixelFault::Unreadable(error)),
+        };
+        self.bytes = bytes;
+        written
+    }
+
+    fn write_bytes(
+        &mut self,
+        image: &FileOfShard,
+        bytes: &[u8],
+        pixels: Pixels<'_>,
+    ) -> Result<(), PixelFault> {
         let model = self.stream.sources[image.source].prepare.image_model();
         let model =
             model.ok_or_else(|| PixelFault::Unreadable(Error::Bug("a source without images".to_owned())))?;
-        let written = model.write(&self.bytes, pixels, &mut self.scratch);
+        let written = model.write(bytes, pixels, &mut self.scratch);
         written.map_err(|fault| self.located(image, fault).unwrap_or_else(PixelFault::Unreadable))
     }
 
@@ -75,13 +93,17 @@ impl ImageDecoder {
             Fault::Damaged(reason) => PixelFault::Damaged { key, reason },
             Fault::Failed(reason) => {
                 let reason = of_sample(&key, &format!("the pixels of an image cannot be made: {reason}"));
-                PixelFault::Unreadable(self.error(image, image.file.offset, reason))
+                PixelFault::Unreadable(self.error(image, image.file.place.byte(), reason))
             }
         })
     }
 
     /// The key of an image's sample. Windows do not hold it, as it is needed for damaged images only.
+    /// Records with keys in place of members have none.
     fn key(&mut self, image: &FileOfShard) -> Result<String, Error> {
+        if image.file.place.byte().is_none() {
+            return Ok(String::new());
+        }
         let stream = &self.stream.sources[image.source];
         let shard = &stream.shards[image.shard as usize];
         let file = match self.open.take() {
@@ -90,31 +112,48 @@ impl ImageDecoder {
         };
         key_at(file, image.record, &self.stop).map_err(|error| {
             let reason = format!("expected to read the name of a sample again, found: {error}");
-            self.error(image, image.record, reason)
+            self.error(image, Some(image.record), reason)
         })
     }
 
     /// An error at a byte of an image's shard; or why its store could not be read.
-    fn error(&self, image: &FileOfShard, byte: u64, reason: String) -> Error {
+    fn error(&self, image: &FileOfShard, byte: Option<u64>, reason: String) -> Error {
         let stream = &self.stream.sources[image.source];
         let shard = Arc::clone(stream.shards[image.shard as usize].name());
-        let error = ShardError { shard, record: None, byte: Some(byte), reason };
+        let error = ShardError { shard, record: None, byte, reason };
         stream.read.access.outage().unwrap_or(Error::Shard(error))
     }
 
     /// Reads the bytes of an image file.
-    fn read(&mut self, image: &FileOfShard) -> Result<(), Error> {
-        let FileOfShard { source, shard: index, file: ImageFile { offset, bytes, .. }, .. } = *image;
+    fn read(&mut self, image: &FileOfShard, into: &mut Vec<u8>) -> Result<(), Error> {
+        let FileOfShard { source, shard: index, ref file, .. } = *image;
         let stream = &self.stream.sources[source];
         let shard = &stream.shards[index as usize];
+        let (offset, bytes) = match &file.place {
+            Place::Shard { offset, bytes } => (*offset, *bytes),
+            Place::Memory(bytes) => {
+                into.clear();
+                into.extend_from_slice(bytes);
+                return Ok(());
+            }
+            Place::File(file) => {
+                let mut open = stream.read.access.open(file, &self.stop)?;
+                into.clear();
+                into.resize(file.size as usize, 0);
+                return read_exact_at(&mut *open, 0, into).map_err(|error| {
+                    let reason = format!("expected to read the image {:?} again, found: {error}", file.path);
+                    self.error(image, None, reason)
+                });
+            }
+        };
         let open = match self.open.take_if(|(of, open, _)| (*of, *open) == (source, index)) {
             Some((_, _, file)) => file,
             None => stream.read.access.open(shard, &self.stop)?,
         };
         let (_, _, open) = self.open.insert((source, index, open));
-        self.bytes.clear();
-        self.bytes.resize(bytes as usize, 0);
-        read_exact_at(&mut **open, offset, &mut self.bytes).map_err(|error| {
+        into.clear();
+        into.resize(bytes as usize, 0);
+        read_exact_at(&mut **open, offset, into).map_err(|error| {
             if let Some(outage) = stream.read.access.outage() {
                 return outage;
             }

@@ -70,6 +70,7 @@ impl BlockEncoder {
     #[must_use]
     pub fn stopped_by(mut self, stop: &Arc<AtomicBool>) -> Self {
         self.stop = Arc::clone(stop);
+        self.prepared.stop = Arc::clone(stop);
         self
     }
 
@@ -294,7 +295,7 @@ impl BlockEncoder {
         let (start, first_image) = (ids.len(), ids.images.len());
         let mut images = std::mem::take(&mut ids.images);
         let mut trained = std::mem::take(&mut ids.trained);
-        images.extend(&sample.images);
+        images.extend_from_slice(&sample.images);
         ids.extend(bos);
         trained.extend(bos.map(|_| false));
         let is_trained = trained_tokens(&sample.trained, &starts, sample.text.len());
@@ -486,20 +487,19 @@ pub(crate) fn samples_of(
                 let RecordPosition { record: number, byte, .. } = position;
                 let at = Position { record: number, byte };
                 let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
-                let name = spec.shards[shard as usize].name();
-                let is_carried = carried.as_ref().is_some_and(|carried| carried.has_record(position));
+                let of_record = &spec.shards[shard as usize];
                 let joined = (!spec.sidecars.kinds.is_empty())
                     .then(|| Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes));
-                if is_carried {
+                if carried.as_ref().is_some_and(|carried| carried.has_record(position)) {
                     entries.push(SampleEntry::Carried(next));
                     continue;
                 }
                 let is_kept = if let Some(joined) = joined {
-                    let projection = &spec.read.projection;
-                    spec.prepare.joined_record(projection, &spec.fields, name, record, joined, prepared)
+                    spec.prepare.joined_record(&spec.read, &spec.fields, of_record, record, joined, prepared)
                 } else {
-                    spec.prepare.record(&spec.read, &spec.fields, name, record, prepared)
+                    spec.prepare.record(&spec.read, &spec.fields, of_record, record, prepared)
                 };
+                let failed = prepared.samples.failed.take();
                 let samples = &prepared.samples;
                 let encoded = match is_kept {
                     Ok(true) => {
@@ -507,15 +507,13 @@ pub(crate) fn samples_of(
                         encode_samples(spec, samples, record, next, &mut ids, &mut entries, &mut encode)
                     }
                     Ok(false) => Ok(Record::Filtered),
-                    Err(error) => Ok(Record::Bad(error)),
+                    Err(error) => failed.map_or(Ok(Record::Bad(error)), Err),
                 };
                 match encoded {
                     Ok(Record::Samples) => continue,
                     Ok(Record::Filtered) => filtered(&mut entries, next),
                     Ok(Record::Bad(mut error)) => {
-                        if !samples.key.is_empty() {
-                            error.reason = of_sample(&samples.key, &error.reason);
-                        }
+                        error.reason = of_sample(&samples.key, &error.reason);
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
                     }
                     Err(error) => SampleEntry::Failed { error, position },

@@ -7,12 +7,23 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use super::image_text::{PLACEHOLDER, check_seen, mismatch};
+use super::image_text::{Medium, mismatch};
 use super::message::{self, Members, get, given, shown};
 use crate::format::Value;
 
 /// The keys of a part of type image that name its member, as strings or in an object.
-const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "file", "file_name", "filename"];
+const NAMES: [&str; 10] = [
+    "image",
+    "image_url",
+    "video",
+    "video_url",
+    "url",
+    "path",
+    "image_path",
+    "file",
+    "file_name",
+    "filename",
+];
 /// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size.
@@ -24,13 +35,20 @@ const LONGEST_NAME: usize = 512;
 pub(super) type Names = Vec<Option<String>>;
 
 /// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
-/// text, whose parts are stripped of spaces. The error says what was expected and found.
-pub(super) fn with_parts(list: Value<'_>, images_first: bool) -> Result<(Value<'_>, Names), String> {
+/// text, whose parts are stripped of spaces. `are_references`: names may be paths, URLs and data URLs, and do not stay in the
+/// parts. The error says what was expected and found.
+pub(super) fn with_parts(
+    list: Value<'_>,
+    images_first: bool,
+    are_references: bool,
+    medium: Medium,
+) -> Result<(Value<'_>, Names), String> {
+    let rules = Rules { images_first, are_references, medium };
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
         for (_, content) in message.iter_mut().filter(|(key, _)| key == "content") {
-            let parts = content_with_parts(std::mem::replace(content, Value::Null), images_first, &mut names);
+            let parts = content_with_parts(std::mem::replace(content, Value::Null), rules, &mut names);
             *content = parts.map_err(|error| format!("message {number}: {error}"))?;
         }
     }
@@ -81,40 +99,38 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     }
 }
 
-/// The content of a message, with parts for its images. Adds the names of these, which may have none.
-fn content_with_parts<'a>(
-    content: Value<'a>,
+/// How parts of messages become images.
+#[derive(Clone, Copy)]
+struct Rules {
     images_first: bool,
-    names: &mut Names,
-) -> Result<Value<'a>, String> {
+    are_references: bool,
+    medium: Medium,
+}
+
+/// The content of a message, with parts for its images. Adds the names of these, which may have none.
+fn content_with_parts<'a>(content: Value<'a>, rules: Rules, names: &mut Names) -> Result<Value<'a>, String> {
+    let Rules { images_first, are_references, medium } = rules;
     match content {
         Value::Str(text) => {
-            check_seen(&text)?;
-            let images = text.matches(PLACEHOLDER).count();
+            medium.check_seen(&text)?;
+            let images = text.matches(medium.placeholder()).count();
             names.extend(std::iter::repeat_n(None, images));
-            Ok(if images > 0 { parts_of_text(&text, images_first) } else { Value::Str(text) })
+            Ok(if images > 0 { parts_of_text(&text, images_first, medium) } else { Value::Str(text) })
         }
-        Value::List(parts) if images_first => {
+        Value::List(parts) => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(&part)? {
+                match Part::of(&part, are_references, medium)? {
                     Part::Image(name) => {
                         names.push(name);
-                        first.push(part);
+                        let list = if images_first { &mut first } else { &mut rest };
+                        list.push(if are_references { part_of(medium) } else { part });
                     }
                     Part::Other => rest.push(part),
                 }
             }
             first.append(&mut rest);
             Ok(Value::List(first))
-        }
-        Value::List(parts) => {
-            for part in &parts {
-                if let Part::Image(name) = Part::of(part)? {
-                    names.push(name);
-                }
-            }
-            Ok(Value::List(parts))
         }
         other => Ok(other),
     }
@@ -128,9 +144,9 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &Value<'_>) -> Result<Self, String> {
+    fn of(part: &Value<'_>, are_references: bool, medium: Medium) -> Result<Self, String> {
         let part = match part {
-            Value::Str(text) => return check_seen(text).map(|()| Self::Other),
+            Value::Str(text) => return medium.check_seen(text).map(|()| Self::Other),
             Value::Object(part) => part,
             _ => return Ok(Self::Other),
         };
@@ -139,16 +155,18 @@ impl Part {
             let known = ["image", "image_url", "video", "audio"];
             known.into_iter().find(|key| given(part, key).is_some()).unwrap_or_default()
         });
-        if kind.contains("video") || kind.contains("audio") {
+        let (unseen, why) = medium.unseen();
+        if unseen.iter().any(|placeholder| kind.contains(placeholder.trim_matches(['<', '>']))) {
             return Err(format!(
-                "expected parts of texts and images, found one of type {kind:?}: videos and audio are not read"
+                "expected parts of texts and {}s, found one of type {kind:?}: {why}",
+                medium.kind()
             ));
         }
-        if kind.contains("image") {
-            return name_of(part).map(Self::Image);
+        if kind.contains(medium.kind()) {
+            return if are_references { reference_of(part) } else { name_of(part) }.map(Self::Image);
         }
         if let Some(text) = get(part, "text").and_then(Value::as_str) {
-            check_seen(text)?;
+            medium.check_seen(text)?;
         }
         Ok(Self::Other)
     }
@@ -160,9 +178,7 @@ fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     for (key, value) in members {
         let is_empty = *value == Value::Null || value.as_str() == Some("");
         if SIZES.contains(&&**key) && !is_empty {
-            return Err(format!(
-                "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
-            ));
+            return Err(with_size(key));
         }
         if INLINE.contains(&&**key) && !is_empty && (key != "source" || matches!(value, Value::Object(_))) {
             return Err(inline(key));
@@ -197,6 +213,49 @@ fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
     Ok(found)
 }
 
+/// The path, URL or data URL of a part of type image, or of an object in it. Inline data count before a path.
+fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
+    let mut found: Option<String> = None;
+    for (key, value) in members {
+        let is_empty = *value == Value::Null || value.as_str() == Some("");
+        if is_empty {
+            continue;
+        }
+        if SIZES.contains(&&**key) {
+            return Err(with_size(key));
+        }
+        let (is_name, is_inline) = (NAMES.contains(&&**key), INLINE.contains(&&**key));
+        let name = match value {
+            Value::Object(members) if is_name || key == "source" => reference_of(members)?,
+            Value::Str(data) if is_inline && key != "source" => {
+                let data =
+                    if data.starts_with("data:") { data.to_string() } else { format!("data:;base64,{data}") };
+                return Ok(Some(data));
+            }
+            Value::Str(name) if is_name => Some(name.to_string()),
+            _ if is_name || is_inline => {
+                return Err(format!(
+                    "expected a path, a URL or base64 under {key:?} in a part of type image, found {}; put bytes in a column of \
+                     images beside the messages",
+                    shown(value)
+                ));
+            }
+            _ => None,
+        };
+        let Some(name) = name else { continue };
+        if let Some(other) = found.replace(name.clone()).filter(|other| *other != name) {
+            return Err(format!("expected one name in a part of type image, found {other:?} and {name:?}"));
+        }
+    }
+    Ok(found)
+}
+
+fn with_size(key: &str) -> String {
+    format!(
+        "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
+    )
+}
+
 fn inline(key: &str) -> String {
     format!(
         "expected the name of a member in a part of type image, found an image itself under {key:?}: write it as a member of \
@@ -204,13 +263,17 @@ fn inline(key: &str) -> String {
     )
 }
 
-fn parts_of_text(text: &str, images_first: bool) -> Value<'static> {
-    let image = || Value::Object(vec![("type".into(), "image".into())]);
+/// A part of a medium.
+fn part_of(medium: Medium) -> Value<'static> {
+    Value::Object(vec![("type".into(), medium.kind().into())])
+}
+
+fn parts_of_text(text: &str, images_first: bool, medium: Medium) -> Value<'static> {
     let (mut images, mut parts) = (Vec::new(), Vec::new());
-    for (number, piece) in text.split(PLACEHOLDER).enumerate() {
+    for (number, piece) in text.split(medium.placeholder()).enumerate() {
         if number > 0 {
             let list = if images_first { &mut images } else { &mut parts };
-            list.push(image());
+            list.push(part_of(medium));
         }
         if !piece.is_empty() {
             let piece = if images_first { piece.trim_matches(' ') } else { piece };
@@ -233,7 +296,7 @@ mod tests {
     }
 
     fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
-        super::with_parts(read(messages), images_first)
+        super::with_parts(read(messages), images_first, false, Medium::Image)
     }
 
     fn messages_of(messages: &str, images_first: bool) -> Value<'_> {
@@ -322,6 +385,61 @@ mod tests {
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
         let found = with_parts(unnamed, false).unwrap().1;
         assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
+    }
+
+    #[test]
+    fn parts_may_be_references() {
+        let references = |parts: &str| {
+            let messages = format!(r#"[{{"content":[{parts},{{"type":"text","text":"a"}}]}}]"#);
+            super::with_parts(read(&messages), false, true, Medium::Image).map(|(messages, names)| {
+                let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
+                assert_eq!(messages.into_owned(), expected);
+                names
+            })
+        };
+        for (part, expected) in [
+            (r#"{"type":"image"}"#, None),
+            (r#"{"type":"image","image":"a/b.png"}"#, Some("a/b.png")),
+            (
+                r#"{"type":"image_url","image_url":{"url":"https://h/b.png","detail":"low"}}"#,
+                Some("https://h/b.png"),
+            ),
+            (
+                r#"{"type":"image_url","image_url":{"url":"data:image/png;base64,AA=="}}"#,
+                Some("data:image/png;base64,AA=="),
+            ),
+            (
+                r#"{"type":"image","source":{"type":"base64","media_type":"image/png","data":"AA=="}}"#,
+                Some("data:;base64,AA=="),
+            ),
+            (r#"{"type":"image","image":{"path":"b.png","bytes":"AA=="}}"#, Some("data:;base64,AA==")),
+        ] {
+            assert_eq!(references(part).unwrap(), [expected.map(str::to_owned)], "{part}");
+        }
+        for (part, expected) in [
+            (r#"{"type":"image","image":3}"#, "found 3"),
+            (r#"{"type":"image","image":"a","max_pixels":9}"#, r#"without "max_pixels""#),
+            (r#"{"type":"image","image":"a","path":"b"}"#, "expected one name"),
+        ] {
+            let error = references(part).unwrap_err();
+            assert!(error.contains(expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn videos_have_their_own_parts() {
+        let found = |content: &str| {
+            let messages = format!(r#"[{{"content":{content}}}]"#);
+            super::with_parts(read(&messages), false, false, Medium::Video)
+                .map(|(messages, names)| (messages.into_owned(), names))
+        };
+        let expected = read(r#"[{"content":[{"type":"video"},{"type":"text","text":"a"}]}]"#);
+        assert_eq!(found(r#""<video>a""#).unwrap(), (expected, vec![None]));
+        assert_eq!(found(r#"[{"type":"video","video":"1.mp4"}]"#).unwrap().1, [Some("1.mp4".to_owned())]);
+        for content in [r#""<image>a""#, r#"[{"type":"image"}]"#, r#"[{"type":"audio"}]"#] {
+            let error = found(content).unwrap_err();
+            assert!(error.contains("images and audio are not read beside videos"), "{error}");
+        }
     }
 
     #[test]

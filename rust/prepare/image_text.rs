@@ -15,14 +15,55 @@ use gristmill_chat_template::TrainedSpan;
 
 use super::chat::{Conversations, Given, MessageFormat};
 use super::field::Field;
+use super::image_columns::{self, Files, ImageColumns, Missing};
 use super::{Sample, Samples, image_messages};
+use crate::error::Error;
 use crate::format::{FoundImage, GroupImages, Values};
-use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
+use crate::image::{Fault, FilePlan, Image, ImageFile, ImageModel, ImageRows, Place};
 
-/// Where a text has an image.
-pub(super) const PLACEHOLDER: &str = "<image>";
-/// Where a text has what is not read.
-const UNSEEN: [&str; 2] = ["<video>", "<audio>"];
+/// The media of a source beside its texts.
+#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+pub enum Medium {
+    /// Images.
+    Image,
+    /// Videos.
+    Video,
+}
+
+impl Medium {
+    /// The placeholder in a text.
+    pub(super) fn placeholder(self) -> &'static str {
+        match self {
+            Self::Image => "<image>",
+            Self::Video => "<video>",
+        }
+    }
+
+    /// The type of its parts in messages.
+    pub(super) fn kind(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Video => "video",
+        }
+    }
+
+    /// The placeholders of what is not read beside it, and what these are.
+    pub(super) fn unseen(self) -> ([&'static str; 2], &'static str) {
+        match self {
+            Self::Image => (["<video>", "<audio>"], "videos and audio are not read"),
+            Self::Video => (["<image>", "<audio>"], "images and audio are not read beside videos"),
+        }
+    }
+
+    /// A text has no placeholder of another medium. The error says what was expected and found.
+    pub(super) fn check_seen(self, text: &str) -> Result<(), String> {
+        let (unseen, why) = self.unseen();
+        match unseen.iter().find(|placeholder| text.contains(**placeholder)) {
+            None => Ok(()),
+            Some(found) => Err(format!("expected placeholders of {}s, found {found:?}: {why}", self.kind())),
+        }
+    }
+}
 
 /// How records become samples of images and text.
 #[derive(Debug, Clone)]
@@ -32,6 +73,8 @@ pub struct ImageTexts {
     /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
     /// has all images of the list.
     pub first_of: Option<Vec<String>>,
+    /// Where the images of records are that are no group of a tar.
+    pub columns: Option<ImageColumns>,
     /// The text that comes with them.
     pub text: TextPart,
     /// The tokens that an image is in a text.
@@ -62,42 +105,10 @@ pub struct ImageTokens {
     pub image: Option<u32>,
     /// Further ids around images that are not trained on.
     pub untrained: Vec<u32>,
-    /// The ids between tiles, of models that have them.
-    pub separators: Option<Separators>,
-}
-
-/// The ids between the tiles of an image.
-///
-/// ```text
-/// 2 x 3 tiles     T x T x T y T x T x T y W T         T: the image tokens of a tile, x and y: separators
-/// 1 tile          W T                                 W T: the whole image
-/// ```
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
-pub struct Separators {
-    /// Between the tiles of a row.
-    pub across: u32,
-    /// After a row of tiles.
-    pub down: u32,
-    /// Before the whole image.
-    pub whole: u32,
-}
-
-impl Separators {
-    /// Appends the ids of an image.
-    fn write(self, image: u32, plan: &Plan, ids: &mut Vec<u32>) {
-        let tile = || std::iter::repeat_n(image, (plan.tokens / plan.tiles.max(1)) as usize);
-        let [_, down, across] = plan.grid;
-        if plan.tiles > 1 {
-            for _ in 0..down {
-                for column in 1..=across {
-                    ids.extend(tile());
-                    ids.push(if column < across { self.across } else { self.down });
-                }
-            }
-        }
-        ids.push(self.whole);
-        ids.extend(tile());
-    }
+    /// The ids of the words that an image is written with; the first one is the image token.
+    pub words: Vec<Vec<u32>>,
+    /// Whether they are images or videos.
+    pub medium: Medium,
 }
 
 impl ImageTexts {
@@ -106,70 +117,178 @@ impl ImageTexts {
         &self,
         values: &Values<'_>,
         images: Option<&GroupImages>,
+        files: Files<'_>,
         samples: &mut Samples,
     ) -> Result<(), String> {
+        let filled = self.fill_sample(values, images, files, samples);
+        filled.map_err(|missing| match missing {
+            Missing::Bad(reason) => reason,
+            Missing::Failed(error) => {
+                let reason = error.to_string();
+                samples.failed = Some(error);
+                reason
+            }
+        })
+    }
+
+    fn fill_sample(
+        &self,
+        values: &Values<'_>,
+        images: Option<&GroupImages>,
+        files: Files<'_>,
+        samples: &mut Samples,
+    ) -> Result<(), Missing> {
         let key = images.map_or("", |images| &images.key);
         samples.key.push_str(key);
         let sample = samples.add();
-        let members = match images {
-            Some(images) => self.plan(images, &mut sample.images)?,
-            None => Vec::new(),
+        let in_columns;
+        let members: Vec<&str> = match (images, &self.columns) {
+            (Some(images), _) => self.plan(images, files, &mut sample.images)?,
+            (None, Some(columns)) => {
+                in_columns = columns.of(values, files)?;
+                for found in &in_columns {
+                    sample.images.push(self.plan_of(found, files)?);
+                }
+                in_columns.iter().map(|found| &*found.name).collect()
+            }
+            (None, None) => Vec::new(),
         };
         match &self.text {
             TextPart::Text(field) => {
                 self.check_has_image(&sample.images)?;
-                self.caption(values, field, sample)
+                Ok(self.caption(values, field, sample)?)
             }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
                 let messages = conversations.in_memory(messages)?;
-                let (messages, names) = image_messages::with_parts(messages, images_first)?;
-                let order = image_messages::order(&names, key, &members)?;
-                sample.images = order.into_iter().map(|image| sample.images[image]).collect();
+                let are_references = self.columns.is_some();
+                let (messages, names) =
+                    image_messages::with_parts(messages, images_first, are_references, self.tokens.medium)?;
+                match &self.columns {
+                    // The parts are all that leads to the images.
+                    Some(columns) if members.is_empty() && names.iter().any(Option::is_some) => {
+                        for (number, name) in names.iter().enumerate() {
+                            sample.images.push(self.plan_of_part(columns, name.as_deref(), number, files)?);
+                        }
+                    }
+                    _ => {
+                        let order = image_messages::order(&names, key, &members)?;
+                        sample.images = order.into_iter().map(|image| sample.images[image].clone()).collect();
+                    }
+                }
                 conversations.render_one(&Given::Value(messages), values, sample)?;
                 if !self.tokens.template.is_empty() {
-                    expand(&self.tokens, &mut sample.text, &mut sample.trained, &mut sample.data);
+                    let Sample { text, trained, data, images, .. } = sample;
+                    let texts: Vec<&str> = images.iter().map(|image| self.text_of(image)).collect();
+                    expand(&self.tokens, &texts, text, trained, data);
                 }
                 Ok(())
             }
         }
     }
 
+    /// The text that an image is.
+    fn text_of<'a>(&'a self, image: &'a Image) -> &'a str {
+        image.text.as_deref().unwrap_or(&self.tokens.text)
+    }
+
+    /// The plan of an image of a record with keys.
+    fn plan_of(&self, found: &image_columns::Found, files: Files<'_>) -> Result<Image, Missing> {
+        let (width, height) = found.size;
+        let name = if found.name.is_empty() { String::new() } else { format!(" {:?}", found.name) };
+        let file = ImageFile { place: found.place.clone(), width, height };
+        if self.model.plans_files() {
+            return self.plan_of_file(file, files, &format!("the {}{name}", self.tokens.medium.kind()));
+        }
+        let plan = self.model.plan(width, height);
+        let plan = plan.map_err(|error| format!("the image{name} of {width} x {height} pixels: {error}"))?;
+        Ok(Image { token: 0, plan, file, text: None, groups: 1 })
+    }
+
+    /// The plan of an image by the bytes of its file. `shown` names it in errors.
+    fn plan_of_file(&self, file: ImageFile, files: Files<'_>, shown: &str) -> Result<Image, Missing> {
+        let bytes = files.read(&file.place)?;
+        match self.model.plan_file(&bytes) {
+            Ok(FilePlan { plan, text, groups }) => Ok(Image { token: 0, plan, file, text, groups }),
+            Err(Fault::Damaged(reason)) => Err(format!("{shown}: {reason}").into()),
+            Err(Fault::Failed(reason)) => {
+                Err(Missing::Failed(Error::Argument(format!("{shown}: its plan cannot be made: {reason}"))))
+            }
+        }
+    }
+
+    /// The same for the image that a part of a message names.
+    fn plan_of_part(
+        &self,
+        columns: &ImageColumns,
+        name: Option<&str>,
+        number: usize,
+        files: Files<'_>,
+    ) -> Result<Image, Missing> {
+        let of_part = |reason| format!("image {number} of the messages: {reason}");
+        let Some(name) = name else {
+            let found = "expected a path, a URL or a data URL, as in other parts of type image, found none";
+            return Err(of_part(found.to_owned()).into());
+        };
+        let found = columns.named(name, files).map_err(|missing| match missing {
+            Missing::Bad(reason) => Missing::Bad(of_part(reason)),
+            failed @ Missing::Failed(_) => failed,
+        })?;
+        self.plan_of(&found, files).map_err(|missing| match missing {
+            Missing::Bad(reason) => Missing::Bad(of_part(reason)),
+            failed @ Missing::Failed(_) => failed,
+        })
+    }
+
     /// Plans the images of a record. Returns the members that they are in.
-    fn plan<'a>(&self, images: &'a GroupImages, planned: &mut Vec<Image>) -> Result<Vec<&'a str>, String> {
+    fn plan<'a>(
+        &self,
+        images: &'a GroupImages,
+        files: Files<'_>,
+        planned: &mut Vec<Image>,
+    ) -> Result<Vec<&'a str>, Missing> {
         let mut found: Vec<&FoundImage> = images.images.iter().collect();
         if let Some(parts) = &self.first_of {
             let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
             found.retain(|image| Some(&image.member) == part);
         } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing) {
-            return Err(missing.clone()); // The messages of a conversation have a placeholder for each image.
+            return Err(missing.clone().into()); // The messages of a conversation have a placeholder for each image.
         } else if let (true, Some(unseen)) = (found.is_empty(), &images.unseen) {
             return Err(format!(
                 "expected an image, found none but {unseen:?}: videos and audio are not read, and the text would be trained on \
                  alone"
-            ));
+            )
+            .into());
         }
         let mut members = Vec::with_capacity(found.len());
         for FoundImage { member, offset, bytes, size } in found {
             let (offset, bytes) = (*offset, *bytes);
             let (width, height) = match size {
                 Ok(size) => *size,
-                Err(error) => return Err(format!("the image {member:?}, at byte {offset}: {error}")),
+                Err(error) => return Err(format!("the image {member:?}, at byte {offset}: {error}").into()),
             };
+            members.push(&**member);
+            let file = ImageFile { place: Place::Shard { offset, bytes }, width, height };
+            if self.model.plans_files() {
+                let shown = format!("the {} {member:?}, at byte {offset}", self.tokens.medium.kind());
+                planned.push(self.plan_of_file(file, files, &shown)?);
+                continue;
+            }
             let plan = self.model.plan(width, height);
             let plan = plan.map_err(|error| {
                 format!("the image {member:?} of {width} x {height} pixels, at byte {offset}: {error}")
             })?;
-            let file = ImageFile { offset, bytes, width, height };
-            planned.push(Image { token: 0, plan, file });
-            members.push(&**member);
+            planned.push(Image { token: 0, plan, file, text: None, groups: 1 });
         }
         Ok(members)
     }
 
     /// A text of a folder whose samples have an image is not trained on without it.
     fn check_has_image(&self, images: &[Image]) -> Result<(), String> {
+        if let (true, Some(columns)) = (images.is_empty(), &self.columns) {
+            return columns.missing().map_or(Ok(()), Err);
+        }
         match &self.first_of {
             Some(parts) if images.is_empty() && !parts.is_empty() => Err(format!(
                 "expected an image with the extension {}, as dataset.yaml says, found none; add it, or exclude the sample in \
@@ -182,20 +301,22 @@ impl ImageTexts {
 
     /// A text with its images where it has placeholders, or in front of it if it has none.
     fn caption(&self, values: &Values<'_>, field: &Field, sample: &mut Sample) -> Result<(), String> {
-        let Sample { text, trained, images, .. } = sample;
-        let images = images.len();
+        let Sample { text, trained, images: all, .. } = sample;
+        let images = all.len();
+        let mut texts = all.iter().map(|image| self.text_of(image));
         let caption = field.text(values)?;
-        check_seen(&caption)?;
-        let placeholders = caption.matches(PLACEHOLDER).count();
+        self.tokens.medium.check_seen(&caption)?;
+        let placeholder = self.tokens.medium.placeholder();
+        let placeholders = caption.matches(placeholder).count();
         if placeholders > 0 && placeholders != images {
             return Err(mismatch(placeholders, images));
         }
         if placeholders == 0 {
-            (0..images).for_each(|_| text.push_str(&self.tokens.text));
+            texts.by_ref().for_each(|of_image| text.push_str(of_image));
         }
-        for (number, part) in caption.split(PLACEHOLDER).enumerate() {
+        for (number, part) in caption.split(placeholder).enumerate() {
             if number > 0 {
-                text.push_str(&self.tokens.text);
+                text.push_str(texts.next().unwrap_or_default());
             }
             let start = text.len();
             text.push_str(part);
@@ -217,27 +338,42 @@ impl ImageTexts {
         ids: &mut Vec<u32>,
         trained: &mut Vec<bool>,
     ) -> Result<(), String> {
-        let ImageTokens { image: image_token, untrained, separators, .. } = &self.tokens;
+        let ImageTokens { image: image_token, untrained, words, .. } = &self.tokens;
         let is_image = |id: u32| Some(id) == *image_token;
         let placeholders = text_ids.iter().filter(|id| is_image(**id)).count();
-        if image_token.is_some() && placeholders != images.len() {
-            return Err(mismatch(placeholders, images.len()));
+        let expected = images.iter().map(|image| image.groups as usize).sum();
+        if image_token.is_some() && placeholders != expected {
+            return Err(mismatch(placeholders, expected));
         }
         let mut images = images.iter_mut();
+        // The tokens of each of an image's further groups, and how many these are.
+        let mut group = (0, 0);
         for (&id, is_trained) in text_ids.iter().zip(is_trained) {
             if !is_image(id) {
                 ids.push(id);
                 trained.push(is_trained && !untrained.contains(&id));
                 continue;
             }
-            let Some(image) = images.next() else { break };
             let first = ids.len();
-            match separators {
-                Some(separators) => separators.write(id, &image.plan, ids),
-                None => ids.extend(std::iter::repeat_n(id, image.plan.tokens as usize)),
+            if group.1 > 0 {
+                group.1 -= 1;
+                ids.extend(std::iter::repeat_n(id, group.0));
+            } else {
+                let Some(image) = images.next() else { break };
+                let (tokens, groups) = (image.plan.tokens, image.groups.max(1));
+                group = ((tokens / groups) as usize, groups - 1);
+                if groups > 1 {
+                    ids.extend(std::iter::repeat_n(id, group.0));
+                } else {
+                    let ImageFile { width, height, .. } = image.file;
+                    for (word, count) in self.model.expansion(width, height, &image.plan) {
+                        let word = words.get(word).map_or(&[][..], Vec::as_slice);
+                        (0..count).for_each(|_| ids.extend_from_slice(word));
+                    }
+                }
+                let before = ids[first..].iter().take_while(|id| !is_image(**id)).count();
+                image.token = (first + before - start) as u32;
             }
-            let before = ids[first..].iter().take_while(|id| !is_image(**id)).count();
-            image.token = (first + before - start) as u32;
             trained.extend(std::iter::repeat_n(false, ids.len() - first));
         }
         Ok(())
@@ -270,19 +406,12 @@ impl ImageTexts {
     }
 }
 
-/// A message about a sample with images, which has its key: people know samples of tars by it.
+/// A message about a sample with images, with its key if it has one: people know samples of tars by it.
 pub fn of_sample(key: &str, reason: &str) -> String {
-    format!("sample {key:?}: {reason}")
-}
-
-/// A text has no placeholder of a video or of sound. The error says what was expected and found.
-pub(super) fn check_seen(text: &str) -> Result<(), String> {
-    match UNSEEN.iter().find(|placeholder| text.contains(**placeholder)) {
-        None => Ok(()),
-        Some(found) => {
-            Err(format!("expected placeholders of images, found {found:?}: videos and audio are not read"))
-        }
+    if key.is_empty() {
+        return reason.to_owned();
     }
+    format!("sample {key:?}: {reason}")
 }
 
 pub(super) fn mismatch(placeholders: usize, images: usize) -> String {
@@ -292,21 +421,30 @@ pub(super) fn mismatch(placeholders: usize, images: usize) -> String {
 }
 
 /// Puts what an image is in a text in place of what the template writes for it, wherever no message says that.
-fn expand(tokens: &ImageTokens, text: &mut String, trained: &mut [TrainedSpan], data: &mut [Range<usize>]) {
+fn expand(
+    tokens: &ImageTokens,
+    texts: &[&str],
+    text: &mut String,
+    trained: &mut [TrainedSpan],
+    data: &mut [Range<usize>],
+) {
     let is_data = |at: usize| data.iter().any(|range| range.contains(&at));
-    let places: Vec<usize> =
-        text.match_indices(&tokens.template).map(|(at, _)| at).filter(|at| !is_data(*at)).collect();
-    let (old, new) = (tokens.template.len(), tokens.text.len());
+    // Placeholders beyond the images have a token, too, so that the count of ids shows them.
+    let texts = texts.iter().copied().chain(std::iter::repeat(&*tokens.text));
+    let found = text.match_indices(&tokens.template).map(|(at, _)| at).filter(|at| !is_data(*at));
+    let starts: Vec<(usize, &str)> = found.zip(texts).collect();
+    let old = tokens.template.len();
     let moved = |at: usize| {
-        let before = places.iter().take_while(|place| **place + old <= at).count();
-        at + before * new - before * old
+        let before = starts.iter().take_while(|(start, _)| start + old <= at);
+        before.fold(at, |at, (_, new)| at + new.len() - old)
     };
-    let mut expanded = String::with_capacity(text.len() + places.len() * new);
+    let longer: usize = starts.iter().map(|(_, text)| text.len()).sum();
+    let mut expanded = String::with_capacity(text.len() + longer);
     let mut start = 0;
-    for place in &places {
-        expanded.push_str(&text[start..*place]);
-        expanded.push_str(&tokens.text);
-        start = place + old;
+    for (at, new) in &starts {
+        expanded.push_str(&text[start..*at]);
+        expanded.push_str(new);
+        start = at + old;
     }
     expanded.push_str(&text[start..]);
     for TrainedSpan { bytes, lead, words } in trained {

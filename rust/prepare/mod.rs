@@ -10,6 +10,7 @@ pub mod completion;
 pub mod encoding;
 pub mod field;
 pub mod fill_in_the_middle;
+pub mod image_columns;
 mod image_messages;
 pub mod image_text;
 pub mod instruction;
@@ -22,16 +23,19 @@ pub mod values;
 
 use std::ops::{Deref, DerefMut, Range};
 use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
 
 use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
-use crate::error::ShardError;
+use crate::error::{Error, ShardError};
 use crate::format::{GroupImages, Projection, RawKind, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
+use crate::store::Shard;
 use chat::Conversations;
 use completion::Completions;
 use field::Field;
 use fill_in_the_middle::FillInTheMiddle;
+use image_columns::Files;
 use image_text::{ImageTexts, TextPart};
 use sidecars::{Joined, JoinedScratch, located};
 use tokens::ReadyTokens;
@@ -141,12 +145,15 @@ pub struct Samples {
     count: usize,
     /// The record's key in the tar, if samples have images.
     pub key: String,
+    /// Why the run stops, where a record is not to blame.
+    pub failed: Option<Error>,
 }
 
 impl Samples {
     fn clear(&mut self) {
         self.count = 0;
         self.key.clear();
+        self.failed = None;
     }
 
     /// Appends an empty sample.
@@ -190,6 +197,8 @@ pub struct Prepared {
     pub samples: Samples,
     /// The size of rows, if conversations lose turns that do not fit.
     pub fit: Option<Fit>,
+    /// Set when nobody waits for the record any longer.
+    pub stop: Arc<AtomicBool>,
     scratch: JoinedScratch,
 }
 
@@ -280,11 +289,12 @@ impl Prepare {
         &self,
         options: &ReadOptions,
         fields: &SourceFields,
-        shard: &Arc<str>,
+        of_record: &Shard,
         record: RawRecord<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { samples, scratch, fit } = prepared;
+        let Prepared { samples, scratch, fit, stop } = prepared;
+        let (shard, files) = (of_record.name(), files(options, of_record, stop));
         samples.clear();
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
@@ -298,7 +308,7 @@ impl Prepare {
             });
         }
         options.select(shard, record, &mut scratch.own, |values| {
-            let filled = self.fill(values, record.images, samples, fit.as_mut());
+            let filled = self.fill(values, record.images, files, samples, fit.as_mut());
             filled.and_then(|()| fields.read(values, samples))
         })
     }
@@ -308,6 +318,7 @@ impl Prepare {
         &self,
         values: &Values<'_>,
         images: Option<&GroupImages>,
+        files: Files<'_>,
         samples: &mut Samples,
         fit: Option<&mut Fit>,
     ) -> Result<(), String> {
@@ -321,10 +332,10 @@ impl Prepare {
             Self::Completion(completions) => completions.join(values, samples.add())?,
             Self::Pair(pair) => {
                 for half in &pair.halves {
-                    half.fill(values, images, samples, None)?;
+                    half.fill(values, images, files, samples, None)?;
                 }
             }
-            Self::ImageText(texts) => texts.fill(values, images, samples)?,
+            Self::ImageText(texts) => texts.fill(values, images, files, samples)?,
         }
         Ok(())
     }
@@ -345,19 +356,21 @@ impl Prepare {
     /// Like [`record`](Self::record) of a record with sidecars, whose paths come after those of its filter.
     pub fn joined_record(
         &self,
-        projection: &Projection,
+        options: &ReadOptions,
         fields: &SourceFields,
-        shard: &Arc<str>,
+        of_record: &Shard,
         record: RawRecord<'_>,
         sidecars: Joined<'_>,
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
-        let Prepared { samples, scratch, fit } = prepared;
+        let Prepared { samples, scratch, fit, stop } = prepared;
+        let (shard, files) = (of_record.name(), files(options, of_record, stop));
+        let projection = &options.projection;
         samples.clear();
         let filter_paths = self.filter_paths(projection);
         if !self.is_text() {
             let fill = |values: &Values<'_>| {
-                let filled = self.fill(values, record.images, samples, fit.as_mut());
+                let filled = self.fill(values, record.images, files, samples, fit.as_mut());
                 filled.and_then(|()| fields.read(values, samples))
             };
             return sidecars.select(projection, filter_paths, shard, record, scratch, fill);
@@ -376,6 +389,11 @@ impl Prepare {
         checked.map_err(bad)?;
         is_kept
     }
+}
+
+/// The access to the files of a record's images.
+fn files<'a>(options: &'a ReadOptions, shard: &'a Shard, stop: &'a Arc<AtomicBool>) -> Files<'a> {
+    Files { access: &options.access, shard, stop, longest: options.max_document_bytes }
 }
 
 /// Whether each token of a text is trained on: whether its first byte is, or what it has in front of a range that is

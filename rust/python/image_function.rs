@@ -11,7 +11,7 @@ use pyo3::prelude::*;
 use pyo3::types::PyBytes;
 
 use super::images::MAX_PIXELS;
-use crate::image::{self, Fault, PixelShape, Pixels, Plan, Scratch};
+use crate::image::{self, Fault, FilePlan, PixelShape, Pixels, Plan, Scratch};
 
 /// The most sizes whose plans are kept.
 const KEPT_PLANS: usize = 1 << 16;
@@ -23,7 +23,8 @@ pub struct ImageFunction {
 }
 
 struct Function {
-    /// The function from height and width to tokens and tiles.
+    /// The function from height and width, or from bytes, to tokens, tiles, a grid of patches, a text and the
+    /// number of groups in it.
     plan: Py<PyAny>,
     /// The function from an image, a dtype and a number of tiles to the array.
     pixels: Py<PyAny>,
@@ -32,6 +33,8 @@ struct Function {
     takes_bytes: bool,
     needs_size: bool,
     has_tokens: bool,
+    has_patches: bool,
+    plans_files: bool,
     plans: Mutex<HashMap<(u32, u32), Result<Plan, String>>>,
 }
 
@@ -52,9 +55,21 @@ impl ImageFunction {
         takes_bytes: bool,
         needs_size: bool,
         has_tokens: bool,
+        has_patches: bool,
+        plans_files: bool,
     ) -> Self {
-        let plans = Mutex::default();
-        let inner = Function { plan, pixels, shape, max_tiles, takes_bytes, needs_size, has_tokens, plans };
+        let inner = Function {
+            plan,
+            pixels,
+            shape,
+            max_tiles,
+            takes_bytes,
+            needs_size,
+            has_tokens,
+            has_patches,
+            plans_files,
+            plans: Mutex::default(),
+        };
         Self { inner: Arc::new(inner) }
     }
 
@@ -72,8 +87,12 @@ impl ImageFunction {
     }
 
     /// The shape of the pixels that rows hold of its images.
-    pub fn pixel_shape(&self) -> PixelShape {
+    pub fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
         let shape = self.inner.shape.clone();
+        if self.inner.has_patches {
+            let length = shape.iter().product();
+            return PixelShape::Patches { most: max_patches.unwrap_or(sequence_length), length };
+        }
         match self.inner.max_tiles {
             Some(most) => PixelShape::Tiles { most, shape },
             None => PixelShape::Fixed(shape),
@@ -97,17 +116,23 @@ impl image::ImageModel for Function {
             return known.clone();
         }
         // Not under the lock: the function may release the GIL, and another thread that has it wait for the lock.
-        let found = attached(|py| self.plan.call1(py, (size.1, size.0))?.extract::<(u32, u32)>(py));
-        let found = match found {
-            Ok((tokens, tiles)) => Ok(Plan { tokens, tiles, merge: 1, ..Plan::default() }),
-            Err(fault) => Err(fault.into_reason()),
-        };
+        let found = attached(|py| self.plan.call1(py, (size.1, size.0))?.extract::<Planned>(py));
+        let found = found.map(|planned| planned.plan).map_err(Fault::into_reason);
         let mut plans = self.plans();
         if plans.len() == KEPT_PLANS {
             plans.clear();
         }
         plans.insert(size, found.clone());
         found
+    }
+
+    fn plans_files(&self) -> bool {
+        self.plans_files
+    }
+
+    fn plan_file(&self, bytes: &[u8]) -> Result<FilePlan, Fault> {
+        let planned = attached(|py| self.plan.call1(py, (PyBytes::new(py, bytes),))?.extract::<Planned>(py))?;
+        Ok(FilePlan { plan: planned.plan, text: planned.text.map(Into::into), groups: planned.groups })
     }
 
     fn write(&self, bytes: &[u8], out: Pixels<'_>, _: &mut Scratch) -> Result<(), Fault> {
@@ -139,11 +164,30 @@ impl Function {
         out: &mut [T],
     ) -> PyResult<()> {
         let tile = self.shape.iter().product::<usize>();
-        let tiles = if self.max_tiles.is_some() { out.len() / tile } else { 0 };
+        let are_several = self.max_tiles.is_some() || self.has_patches;
+        let tiles = if are_several { out.len() / tile } else { 0 };
         let made = self.pixels.bind(py).call1((image, dtype, tiles))?;
         let made: PyReadonlyArrayDyn<'_, T> = made.extract()?;
         out.copy_from_slice(made.as_slice()?);
         Ok(())
+    }
+}
+
+/// The result of the function that plans.
+struct Planned {
+    plan: Plan,
+    text: Option<String>,
+    groups: u32,
+}
+
+impl<'py> FromPyObject<'_, 'py> for Planned {
+    type Error = PyErr;
+
+    fn extract(planned: Borrowed<'_, 'py, PyAny>) -> PyResult<Self> {
+        let (tokens, tiles, grid, text, groups): (u32, u32, [u32; 3], Option<String>, u32) =
+            planned.extract()?;
+        let patches = grid.iter().product();
+        Ok(Self { plan: Plan { tokens, patches, tiles, grid, merge: 1 }, text, groups })
     }
 }
 

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::images::ImageModel;
-use crate::format::ImageParts;
+use crate::format::{ImageParts, SizeOf};
 use crate::image::{self, PixelShape};
 
 impl ImageModel {
@@ -17,12 +17,13 @@ impl ImageModel {
         image::model::pixel_shape(self.inner(), sequence_length, max_patches)
     }
 
-    /// The members with these extensions, which are images; of `any_size` if that need not be known.
-    pub fn parts(extensions: Vec<String>, are_named: bool, any_size: bool) -> ImageParts {
-        let size = if any_size { image::model::any_size } else { image::model::size };
+    /// The members with these extensions, which are images; whose sizes a function finds. `are_columns`: images are
+    /// in keys of records, and tars are refused.
+    pub fn parts(extensions: Vec<String>, are_named: bool, are_columns: bool, size: SizeOf) -> ImageParts {
         ImageParts {
             extensions,
             are_named,
+            are_columns,
             size,
             kind: image::model::kind,
             is_decoded: image::model::is_decoded,

@@ -1,10 +1,10 @@
 //! `_core.image_size`, `_core.decode_image` and `_core.ImageModel`: images in memory.
 
 use gristmill_images::{
-    Alpha, Filter, Image, ImageModel as Model, ImagePlan, Markup, ModelError, Patches, Pillow, Scratch,
-    Settings, Shape, Size,
+    Alpha, Canvases, Filter, Image, ImageModel as Model, ImagePlan, Limits, Markup, ModelError, Patches,
+    Pillow, Resize, Scratch, Settings, Shape, Size, Tiling,
 };
-use numpy::{IntoPyArray, PyArray3, PyArrayMethods};
+use numpy::{IntoPyArray, PyArray3, PyArrayMethods, PyReadonlyArray3};
 use pyo3::prelude::*;
 use pyo3::pybacked::PyBackedBytes;
 
@@ -42,6 +42,36 @@ pub fn decode_image(
     image.pixels.into_pyarray(py).reshape([image.size.height as usize, image.size.width as usize, 3])
 }
 
+/// `uint8 [height, width, 3]` resized by a filter, as by Pillow.
+#[pyfunction]
+pub fn resize_image<'py>(
+    py: Python<'py>,
+    pixels: PyReadonlyArray3<'py, u8>,
+    height: u32,
+    width: u32,
+    filter: &str,
+) -> PyResult<Bound<'py, PyArray3<u8>>> {
+    let view = pixels.as_array();
+    let &[rows, columns, 3] = view.shape() else {
+        return Err(Error::Argument("pixels=: expected [height, width, 3]".to_owned()).into());
+    };
+    if rows * columns == 0 || height == 0 || width == 0 {
+        return Err(Error::Argument("pixels=: expected at least one pixel".to_owned()).into());
+    }
+    let known = Filter::ALL.into_iter().find(|(name, _)| *name == filter);
+    let (_, filter) =
+        known.ok_or_else(|| Error::Argument(format!("filter={filter:?}: expected a known one")))?;
+    let source = Size { width: columns as u32, height: rows as u32 };
+    let image = Image { size: source, pixels: view.iter().copied().collect() };
+    let size = Size { width, height };
+    let mut out = vec![0; 3 * width as usize * height as usize];
+    let out = guarded(py, || {
+        Resize::whole(size, filter, Pillow::V13).write(&image, &mut out, &mut Scratch::default());
+        Ok::<_, Error>(out)
+    })?;
+    out.into_pyarray(py).reshape([height as usize, width as usize, 3])
+}
+
 /// How a model wants its images.
 #[pyclass(frozen, module = "gristmill._core")]
 pub struct ImageModel {
@@ -62,8 +92,13 @@ struct Changes {
     temporal_patch_size: Option<u32>,
     min_pixels: Option<u32>,
     max_pixels: Option<u32>,
+    longest_edge: Option<u32>,
+    max_tokens: Option<u32>,
     max_tiles: Option<u32>,
+    image_grid_pinpoints: Option<Vec<[u32; 2]>>,
     tokens: Option<u32>,
+    pad: Option<bool>,
+    apply_exif: Option<bool>,
     alpha: Option<String>,
 }
 
@@ -99,18 +134,25 @@ impl ImageModel {
         !matches!(self.inner.settings().shape, Shape::Fixed { tokens: 0, .. })
     }
 
-    /// The placeholder of an image in a text, its token, and what comes before and after its tokens.
+    /// The placeholder of an image in a text, its token, what comes before and after its tokens, and what is around them in a
+    /// caption.
     #[getter]
-    fn markup(&self) -> [&str; 4] {
-        let Markup { placeholder, token, before, after } = &self.inner.settings().markup;
-        [placeholder, token, before, after]
+    fn markup(&self) -> [&str; 6] {
+        let Markup { placeholder, token, before, after, around: [first, last], .. } =
+            &self.inner.settings().markup;
+        [placeholder, token, before, after, first, last]
     }
 
-    /// The tokens between the tiles of a row, after one, and before the whole image; none of models without tiles.
+    /// The words that an image is written with; the first one is its token.
     #[getter]
-    fn separators(&self) -> Option<[&'static str; 3]> {
-        matches!(self.inner.settings().shape, Shape::Tiles { .. })
-            .then_some(gristmill_images::TILE_SEPARATORS)
+    fn words(&self) -> Vec<String> {
+        self.inner.words()
+    }
+
+    /// The text that an image of this size is.
+    fn expanded(&self, height: u32, width: u32) -> PyResult<String> {
+        let plan = self.inner.plan(Size { width, height }).map_err(to_error)?;
+        Ok(self.inner.expanded(&plan))
     }
 
     fn plan(&self, height: u32, width: u32) -> PyResult<Plan> {
@@ -154,7 +196,7 @@ impl ImageModel {
     ) -> PyResult<(Vec<T>, ImagePlan)> {
         let model = &self.inner;
         Ok(guarded(py, || {
-            let plan = model.plan(gristmill_images::size(data).map_err(to_error)?).map_err(to_error)?;
+            let plan = model.plan(model.size_of(data).map_err(to_error)?).map_err(to_error)?;
             let image = model.decode(data, max_pixels).map_err(to_error)?;
             let mut values = vec![T::default(); model.pixels_len(&plan)];
             write(model, &image, &plan, &mut values, &mut Scratch::default()).map_err(to_error)?;
@@ -174,6 +216,7 @@ impl Changes {
     fn apply(self, settings: &mut Settings) -> PyResult<()> {
         set(&mut settings.mean, self.image_mean);
         set(&mut settings.std, self.image_std);
+        set(&mut settings.applies_exif, self.apply_exif);
         if let Some(name) = self.resample {
             let filter = Filter::ALL.into_iter().find(|(known, _)| *known == name);
             set(&mut settings.filter, filter.map(|(_, filter)| filter));
@@ -187,17 +230,22 @@ impl Changes {
             ("patch_size", self.patch_size),
             ("merge_size", self.merge_size),
             ("temporal_patch_size", self.temporal_patch_size),
-            ("min_pixels", self.min_pixels),
-            ("max_pixels", self.max_pixels),
         ];
-        let of_fixed = [("shortest_edge", self.shortest_edge)];
-        let of_tiles = [("max_tiles", self.max_tiles)];
+        let pixels = [("min_pixels", self.min_pixels), ("max_pixels", self.max_pixels)];
+        let longest = [("longest_edge", self.longest_edge)];
+        let max_tokens = [("max_tokens", self.max_tokens)];
+        let of_fixed = [("shortest_edge", self.shortest_edge), ("pad", self.pad.map(u32::from))];
+        let max_tiles = [("max_tiles", self.max_tiles)];
+        let pinpoints = self.image_grid_pinpoints.as_ref();
+        let canvases = [("image_grid_pinpoints", pinpoints.map(|pinpoints| pinpoints.len() as u32))];
         let tokens = ("tokens", self.tokens);
         match &mut settings.shape {
-            Shape::Fixed { size: fixed, shortest, tokens: count } => {
-                refuse("of a fixed size", of_patches.into_iter().chain(of_tiles))?;
+            Shape::Fixed { size: fixed, shortest, tokens: count, pads } => {
+                let others = of_patches.into_iter().chain(pixels).chain(longest).chain(max_tokens);
+                refuse("of a fixed size", others.chain(max_tiles).chain(canvases))?;
                 set(fixed, size);
                 set(count, self.tokens);
+                set(pads, self.pad);
                 if let Some(shortest) = shortest {
                     *shortest = fixed.width.max(fixed.height);
                 }
@@ -207,26 +255,71 @@ impl Changes {
             }
             Shape::Patches(patches) => {
                 let width = ("size", size.map(|size| size.width));
-                refuse("of patches", of_fixed.into_iter().chain(of_tiles).chain([width, tokens]))?;
-                let Patches { patch, merge, temporal, min_pixels, max_pixels, .. } = patches;
-                let settings = [patch, merge, temporal, min_pixels, max_pixels];
-                for (setting, (_, value)) in settings.into_iter().zip(of_patches) {
+                let others = of_fixed.into_iter().chain(max_tiles).chain(canvases).chain([width, tokens]);
+                refuse("of patches", others)?;
+                let Patches { patch, merge, temporal, limits, .. } = patches;
+                for (setting, (_, value)) in [patch, merge, temporal].into_iter().zip(of_patches) {
                     set(setting, value);
                 }
+                match limits {
+                    Limits::Pixels { least, most } | Limits::Video { least, most } => {
+                        refuse("limited by pixels", longest.into_iter().chain(max_tokens))?;
+                        set(least, self.min_pixels);
+                        set(most, self.max_pixels);
+                    }
+                    Limits::Longest(side) => {
+                        refuse("limited by its longer side", pixels.into_iter().chain(max_tokens))?;
+                        set(side, self.longest_edge);
+                    }
+                    Limits::Tokens(most) | Limits::Count(most) => {
+                        refuse("limited by tokens", pixels.into_iter().chain(longest))?;
+                        set(most, self.max_tokens);
+                    }
+                }
             }
-            Shape::Tiles { side, most, tokens } => {
-                refuse("of tiles", of_patches.into_iter().chain(of_fixed))?;
+            Shape::Tiles { side, tiling, tokens } => {
+                let others = of_patches.into_iter().chain(pixels).chain(of_fixed).chain(max_tokens);
+                refuse("of tiles", others)?;
                 if let Some(size) = size.filter(|size| size.width != size.height) {
                     let found = format!("size=({}, {})", size.height, size.width);
                     return Err(Error::Argument(format!("{found}: expected one number for tiles")).into());
                 }
                 set(side, size.map(|size| size.width));
-                set(most, self.max_tiles);
                 set(tokens, self.tokens);
+                match tiling {
+                    Tiling::Fit { most } | Tiling::Stretch { most } => {
+                        refuse("of as many tiles as max_tiles says", longest.into_iter().chain(canvases))?;
+                        set(most, self.max_tiles);
+                    }
+                    Tiling::AnyResolution { canvases, pooled_above } => {
+                        refuse("of image_grid_pinpoints", longest)?;
+                        if self.max_tiles.is_some() {
+                            *pooled_above = self.max_tiles;
+                        }
+                        if let Some(pinpoints) = pinpoints {
+                            *canvases = canvases_of(pinpoints, *side)?;
+                        }
+                    }
+                    Tiling::Split { longest } => {
+                        refuse("of tiles that longest_edge says", max_tiles.into_iter().chain(canvases))?;
+                        set(longest, self.longest_edge);
+                    }
+                }
             }
         }
         Ok(())
     }
+}
+
+/// Canvases of so many pixels, of tiles of `side`.
+fn canvases_of(pinpoints: &[[u32; 2]], side: u32) -> Result<Canvases, Error> {
+    let are_whole = pinpoints.iter().flatten().all(|length| length % side == 0);
+    let tiles: Vec<_> = pinpoints.iter().map(|sides| sides.map(|length| length / side)).collect();
+    Canvases::new(&tiles).filter(|_| are_whole).ok_or_else(|| {
+        Error::Argument(format!(
+            "image_grid_pinpoints: expected 1 to 64 pairs of multiples of size={side}, found {pinpoints:?}"
+        ))
+    })
 }
 
 fn set<T>(setting: &mut T, value: Option<T>) {

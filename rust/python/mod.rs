@@ -58,7 +58,7 @@ mod _core {
     #[pymodule_export]
     use super::image_function::ImageFunction;
     #[pymodule_export]
-    use super::images::{ImageModel, decode_image, image_size};
+    use super::images::{ImageModel, decode_image, image_size, resize_image};
     #[pymodule_export]
     use super::inflate::inflate;
     #[pymodule_export]

@@ -11,13 +11,14 @@ use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use crate::error::Error;
-use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection};
+use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection, SizeOf};
 use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
-use crate::prepare::image_text::{ImageTexts, ImageTokens, Separators, TextPart};
+use crate::prepare::image_columns::ImageColumns;
+use crate::prepare::image_text::{ImageTexts, ImageTokens, Medium, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::tokens::{Mask, ReadyTokens};
 use crate::prepare::{Pair, Prepare, TextWithFields};
@@ -131,12 +132,15 @@ pub struct ImageTextPlan {
     first_of: Option<Vec<String>>,
     paths: HashMap<String, Vec<Vec<String>>>,
     names_parts: bool,
+    image_keys: Option<Vec<String>>,
+    image_root: Option<String>,
     image_model: AnyModel,
     image_token: Option<u32>,
     template_text: String,
     image_text: String,
     untrained: Vec<u32>,
-    separators: Option<[u32; 3]>,
+    words: Vec<Vec<u32>>,
+    are_videos: bool,
     max_images: usize,
     max_patches: Option<usize>,
     images: String,
@@ -217,15 +221,23 @@ impl Keyed {
                 drops_untrained: plan.on_untrained == "drop",
             })),
             Self::ImageText(mut plan) => {
-                let any_size = plan.image_model.takes_any_size();
+                let size = plan.image_model.size_of();
                 let parts = std::mem::take(&mut plan.parts);
-                wanted.images = Some(ImageModel::parts(parts, plan.names_parts, any_size));
+                let parts = ImageModel::parts(parts, plan.names_parts, plan.image_keys.is_some(), size);
+                let columns = plan.image_keys.take().map(|keys| ImageColumns {
+                    keys: keys.iter().map(|key| wanted.add(key)).collect(),
+                    are_named: plan.names_parts,
+                    root: plan.image_root.take(),
+                    size: parts.size,
+                });
+                wanted.images = Some(parts);
                 let named = std::mem::take(&mut plan.paths);
                 let field = |key: &str| match named.get(key) {
                     Some(members) => Field::first_of(key, members, &mut wanted.paths, &mut wanted.columns),
                     None => wanted.add(key),
                 };
-                Prepare::ImageText(plan.samples(filter_paths, sequence_length, field)?.into())
+                let samples = plan.samples(filter_paths, sequence_length, field)?;
+                Prepare::ImageText(Arc::new(ImageTexts { columns, ..samples }))
             }
         })
     }
@@ -257,12 +269,17 @@ impl AnyModel {
     fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
         match self {
             Self::Rules(model) => model.get().pixel_shape(sequence_length, max_patches),
-            Self::Function(function) => function.get().pixel_shape(),
+            Self::Function(function) => function.get().pixel_shape(sequence_length, max_patches),
         }
     }
 
-    fn takes_any_size(&self) -> bool {
-        matches!(self, Self::Function(function) if function.get().takes_any_size())
+    /// The function that finds the sizes of images.
+    fn size_of(&self) -> SizeOf {
+        match self {
+            Self::Function(function) if function.get().takes_any_size() => image::model::any_size,
+            Self::Rules(model) if model.get().inner().settings().applies_exif => image::model::oriented_size,
+            Self::Function(_) | Self::Rules(_) => image::model::size,
+        }
     }
 }
 
@@ -288,12 +305,14 @@ impl ImageTextPlan {
             rows: self.rows(sequence_length),
             model: self.image_model.core(),
             first_of: self.first_of,
+            columns: None,
             tokens: ImageTokens {
                 template: self.template_text,
                 text: self.image_text,
                 image: self.image_token,
                 untrained: self.untrained,
-                separators: self.separators.map(|[across, down, whole]| Separators { across, down, whole }),
+                words: self.words,
+                medium: if self.are_videos { Medium::Video } else { Medium::Image },
             },
             text: match (self.chat, self.text_field) {
                 (Some(chat), _) => {

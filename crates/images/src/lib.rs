@@ -6,6 +6,7 @@ mod jpeg;
 mod jpeg_kernels;
 mod kind;
 mod model;
+mod orientation;
 mod png;
 mod resize;
 mod webp;
@@ -13,8 +14,8 @@ mod webp;
 pub use jpeg::has_vector_code as jpeg_has_vector_code;
 pub use kind::kind;
 pub use model::{
-    ImageModel, ImagePlan, LONGEST_SIDE, Markup, ModelError, NAMES as MODEL_NAMES, Patches, Settings, Shape,
-    TILE_SEPARATORS, tile_count,
+    Canvases, ImageModel, ImagePlan, LONGEST_SIDE, Limits, Markup, ModelError, NAMES as MODEL_NAMES, Patches,
+    Settings, Shape, Tiling,
 };
 pub use resize::{Filter, Pillow, Resize, Scratch, Window};
 
@@ -115,6 +116,11 @@ pub enum Error {
 /// Reads an image's size from its headers; no pixels are decoded.
 pub fn size(data: &[u8]) -> Result<Size, Error> {
     size_of(Format::known(data)?, data)
+}
+
+/// The same of the image as its Exif tag turns it.
+pub fn oriented_size(data: &[u8]) -> Result<Size, Error> {
+    size(data).map(|size| orientation::turned_size(size, orientation::of(data)))
 }
 
 /// Decodes an image to RGB.

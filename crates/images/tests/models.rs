@@ -65,8 +65,13 @@ fn texts_repeat_the_token_of_the_image() {
     let text = |name: &str, source| {
         let model = model(name);
         let plan = model.plan(source).unwrap();
-        let parts = model.expansion(&plan);
-        parts.iter().map(|(part, count)| format!("{part:?}*{count}")).collect::<Vec<_>>().join(" ")
+        let (markup, words) = (&model.settings().markup, model.words());
+        assert_eq!(model.expanded(&plan).matches(&markup.token).count() as u32, plan.tokens.max(1), "{name}");
+        let parts = model.expansion(&plan).into_iter().map(|(word, count)| (&*words[word], count));
+        let whole = [(&*markup.before, 1)].into_iter().chain(parts).chain([(&*markup.after, 1)]);
+        let shown =
+            whole.filter(|(part, _)| !part.is_empty()).map(|(part, count)| format!("{part:?}*{count}"));
+        shown.collect::<Vec<_>>().join(" ")
     };
     assert_eq!(text("qwen3-vl", size(640, 427)), r#""<|image_pad|>"*260"#);
     assert_eq!(
@@ -86,7 +91,7 @@ fn sides_that_no_memory_holds_are_refused() {
     let error = model("gemma3").plan(size(1 + (1 << 24), 1)).unwrap_err();
     assert_eq!(error.to_string(), "expected at most 16777216 columns and rows, found 16777217 x 1");
     assert!(model("clip").plan(long).is_ok());
-    let shape = Shape::Fixed { size: size(1, 1), shortest: Some(1000), tokens: 0 };
+    let shape = Shape::Fixed { size: size(1, 1), shortest: Some(1000), tokens: 0, pads: false };
     let thousand =
         ImageModel::new(Settings { shape, ..Settings::named("clip").unwrap() }, Pillow::V13).unwrap();
     assert_eq!(thousand.plan(long), Err(ModelError::AspectRatio { size: long, most: 4_294_967 }));
@@ -105,7 +110,7 @@ fn image_of_another_size_than_planned_is_refused() {
 #[test]
 fn settings_out_of_range_are_refused() {
     let siglip = Settings::named("siglip").unwrap();
-    let shape = Shape::Fixed { size: size(0, 1), shortest: None, tokens: 0 };
+    let shape = Shape::Fixed { size: size(0, 1), shortest: None, tokens: 0, pads: false };
     let error = ImageModel::new(Settings { shape, ..siglip.clone() }, Pillow::V13).unwrap_err();
     assert_eq!(error.to_string(), "size=0: expected 1 to 16384");
     let error = ImageModel::new(Settings { std: [1.0, 0.0, 1.0], ..siglip }, Pillow::V13).unwrap_err();

@@ -43,6 +43,9 @@ class ImageFunction:
       tiles: of models whose images become several arrays: how many, as a function of height and width. The function
         returns all of them, `[tiles, *shape]`, and rows have room for `max_tiles`.
       max_tiles: the most tiles of an image.
+      grid: or, of models that take images in their own size: rows and columns of arrays, such as patches, as a function
+        of height and width. The function returns `[rows * columns, *shape]`; the arrays of a row's images follow one
+        another in `image_patches`, `[max_patches, values]`.
       name: what the fingerprint has of the function; None: its module and name.
 
     Raises:
@@ -58,6 +61,7 @@ class ImageFunction:
     input: Literal["pixels", "bytes"] = "pixels"
     tiles: "OfSize | None" = None
     max_tiles: int | None = None
+    grid: "Callable[[int, int], tuple[int, int]] | None" = None
     name: str | None = None
 
     def __post_init__(self) -> None:
@@ -78,28 +82,35 @@ class ImageFunction:
         if self.tiles is not None:
             _check_callable("tiles", self.tiles)
             checks.optional_integer("max_tiles", self.max_tiles, 1, 1 << 10)
+        if self.grid is not None:
+            _check_callable("grid", self.grid)
+            if self.tiles is not None:
+                raise ArgumentError("grid=: expected no tiles= beside it")
         object.__setattr__(self, "name", _name(self.process) if self.name is None else checks.text("name", self.name))
 
     @property
     def needs_size(self) -> bool:
         """Whether the size of an image says its tokens or tiles."""
-        return callable(self.tokens) or self.tiles is not None
+        return callable(self.tokens) or self.tiles is not None or self.grid is not None
 
     @property
     def described(self) -> str:
         """The part of it that defines the stream."""
         tokens = _name(self.tokens) if callable(self.tokens) else self.tokens
         tiles = None if self.tiles is None else _name(self.tiles)
+        grid = "" if self.grid is None else f", grid={_name(self.grid)!r}"
         return (
             f"ImageFunction(name={self.name!r}, shape={self.shape}, tokens={tokens!r}, input={self.input!r}, "
-            f"tiles={tiles!r}, max_tiles={self.max_tiles})"
+            f"tiles={tiles!r}, max_tiles={self.max_tiles}{grid})"
         )
 
-    def plan(self, height: int, width: int) -> tuple[int, int]:
-        """The tokens and tiles of an image of this size; no tiles of a model without."""
+    def plan(self, height: int, width: int) -> tuple[int, int, tuple[int, int, int], None, int]:
+        """The tokens, tiles and grid of an image of this size; none of models without."""
         tokens = self.tokens(height, width) if callable(self.tokens) else self.tokens
         tiles = 0 if self.tiles is None else _number("tiles", self.tiles(height, width), 1, self.max_tiles or 1)
-        return _number("tokens", tokens, 0, _MOST_TOKENS), tiles
+        rows, columns = (0, 0) if self.grid is None else self.grid(height, width)
+        grid = (int(self.grid is not None), _number("grid", rows, 0, 1 << 14), _number("grid", columns, 0, 1 << 14))
+        return _number("tokens", tokens, 0, _MOST_TOKENS), tiles, grid, None, 1
 
     def pixels(self, image: Any, dtype: str, tiles: int) -> npt.NDArray[Any]:
         """The array of an image, for the core: contiguous, of this dtype, and of so many tiles, if it has some."""
@@ -123,6 +134,8 @@ def core_of_function(function: ImageFunction) -> _core.ImageFunction:
         function.input == "bytes",
         function.needs_size,
         function.tokens != 0,
+        function.grid is not None,
+        False,
     )
 
 

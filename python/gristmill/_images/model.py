@@ -2,6 +2,7 @@
 
 import dataclasses
 import numbers
+import os
 from collections.abc import Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -10,6 +11,7 @@ import numpy as np
 import numpy.typing as npt
 
 import gristmill._core as _core
+from gristmill._images import pretrained
 from gristmill._images.decoding import as_bytes
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
@@ -43,9 +45,12 @@ class ImageModel:
 
     Args:
       name: `"qwen2-vl"`, `"qwen2.5-vl"` or `"qwen3-vl"`: patches at the image's own aspect ratio. With `-bridge` behind
-        it, images are resized twice, as Megatron-Bridge does. `"gemma3"`: 896 x 896, 256 tokens, without pan and scan.
-        `"siglip"`: 224 x 224. `"clip"`: the shorter side becomes 224, and the middle is cut out. `"llama4"`: tiles of
-        336 x 336. None: as the settings say; patches if `patch_size` is set, else a fixed `size`.
+        it, images are resized twice, as Megatron-Bridge does. `"glm4v"`: likewise, of GLM-4.1V to 4.6V. `"pixtral"`,
+        `"mistral3"`: patches with a token after each row of an image's tokens. `"gemma4"`, `"siglip2-naflex"`: patches
+        whose values are those of their pixels, row by row. `"gemma3"`: 896 x 896, 256 tokens, without pan and scan.
+        `"siglip"`: 224 x 224. `"clip"`: the shorter side becomes 224, and the middle is cut out. `"llava"`: padded to a
+        square before that, 336 x 336. `"llama4"`, `"internvl"`, `"llava-next"`, `"llava-onevision"`, `"idefics3"`,
+        `"smolvlm"`: tiles. None: as the settings say; patches if `patch_size` is set, else a fixed `size`.
       size: of models of a fixed size, height and width of the result, or one number for both; of tiles, their side.
       shortest_edge: of models of a fixed size: the shorter side is resized to it with the aspect ratio kept, and `size`
         is cut out of the middle. None: resized to `size`, whatever the aspect ratio.
@@ -58,10 +63,18 @@ class ImageModel:
       temporal_patch_size: of models of patches: how often a still image is repeated in a patch.
       min_pixels: of models of patches: the least pixels of a resized image.
       max_pixels: of models of patches: the most pixels of a resized image.
-      max_tiles: of models of tiles: the most tiles, without that of the whole image.
+      longest_edge: of Pixtral and Mistral 3, the longest side of a resized image; of Idefics 3 and SmolVLM, what the
+        longer side becomes before an image is cut into tiles.
+      max_tokens: of Gemma 4 the most tokens of an image, of SigLIP 2 the most patches.
+      max_tiles: of models of tiles: the most tiles, without that of the whole image; of LLaVA-OneVision as many as an
+        image may have before its tokens are pooled.
+      image_grid_pinpoints: of LLaVA-NeXT and LLaVA-OneVision, height and width of each canvas of tiles.
       tokens: of models of a fixed size, the tokens of an image; of tiles, the tokens of each. Without a name, 0.
+      pad: of models of a fixed size: whether images are padded to a square with the colour of the mean before all else.
       alpha: `"drop"` (the default): transparent pixels keep their colour, as with Pillow's `convert("RGB")`.
         `"white"`: the image is put on white, as transformers 5.24 and qwen_vl_utils do.
+      apply_exif: whether images are turned as the Exif tag of a JPEG, or of a PNG before its pixels, says, as by
+        Pillow's `ImageOps.exif_transpose`. None: they are not.
       pillow: 12 or 13: whose resize it is. Pillow 13.0 changed the order of its two passes for images whose height
         shrinks by more than twice what their width does.
 
@@ -83,8 +96,13 @@ class ImageModel:
     temporal_patch_size: int | None = None
     min_pixels: int | None = None
     max_pixels: int | None = None
+    longest_edge: int | None = None
+    max_tokens: int | None = None
     max_tiles: int | None = None
+    image_grid_pinpoints: tuple[tuple[int, int], ...] | None = None
     tokens: int | None = None
+    pad: bool | None = None
+    apply_exif: bool | None = None
     alpha: str | None = None
     pillow: int = 13
 
@@ -113,10 +131,32 @@ class ImageModel:
             "temporal_patch_size": checks.optional_integer("temporal_patch_size", self.temporal_patch_size, 1, 16),
             "min_pixels": checks.optional_integer("min_pixels", self.min_pixels, 1, _PIXELS),
             "max_pixels": checks.optional_integer("max_pixels", self.max_pixels, 1, _PIXELS),
+            "longest_edge": checks.optional_integer("longest_edge", self.longest_edge, 1, 1 << 14),
+            "max_tokens": checks.optional_integer("max_tokens", self.max_tokens, 1, 1 << 20),
             "max_tiles": checks.optional_integer("max_tiles", self.max_tiles, 1, 64),
+            "image_grid_pinpoints": _pinpoints(self.image_grid_pinpoints),
+            "pad": None if self.pad is None else checks.boolean("pad", self.pad),
+            "apply_exif": None if self.apply_exif is None else checks.boolean("apply_exif", self.apply_exif),
             "tokens": checks.optional_integer("tokens", self.tokens, 0, 1 << 20),
             "alpha": None if self.alpha is None else checks.choice("alpha", self.alpha, ("drop", "white")),
         }
+
+    @classmethod
+    def from_pretrained(cls, folder: "str | os.PathLike[str]", **changes: Any) -> "ImageModel":
+        """The model of a checkpoint, by its own `preprocessor_config.json` or `processor_config.json`.
+
+        Every setting of the files is used, or refused: the images become those of the checkpoint, with, for example,
+        the most pixels of Qwen's, which differ from those of the class.
+
+        Args:
+          folder: the folder of the checkpoint, or the path of the file.
+          **changes: settings that replace those of the files.
+
+        Raises:
+          ArgumentError: there is no such file, its processor is not known, or a setting of it is not followed.
+        """
+        name, settings = pretrained.read(folder)
+        return cls(name, **{**settings, **changes})
 
     def plan(self, height: int, width: int) -> ImagePlan:
         """The plan for an image of this size: no pixels are needed.
@@ -145,8 +185,9 @@ class ImageModel:
         Returns:
           Array `[height, width, 3]` for models of a fixed size. For models of patches, `[patches, 3 *
           temporal_patch_size * patch_size ** 2]`: the patches of a token after one another, and the channels of a patch
-          after one another. For models of tiles, `[tiles, height, width, 3]`: row by row, and last the whole image if
-          there are several.
+          after one another; of Gemma 4 and SigLIP 2, patches row by row, and so their pixels. For models of tiles,
+          `[tiles, height, width, 3]`: row by row, and last the whole image if there are several; of LLaVA-NeXT and
+          LLaVA-OneVision first, always.
 
         Raises:
           ImageError: the bytes are no image, or a damaged one, or the model does not take its size.
@@ -178,6 +219,16 @@ def _size(given: Any) -> tuple[int, int] | None:
         raise ArgumentError(f"size={given!r}: expected height and width")
     height, width = (checks.integer("size", side, 1, 1 << 14) for side in sides)
     return height, width
+
+
+def _pinpoints(given: Any) -> tuple[tuple[int, int], ...] | None:
+    if given is None:
+        return None
+    pairs = [checks.items("image_grid_pinpoints", pair, "heights and widths") for pair in given]
+    if any(len(pair) != 2 for pair in pairs):
+        raise ArgumentError(f"image_grid_pinpoints={given!r}: expected heights and widths")
+    sides = [[checks.integer("image_grid_pinpoints", side, 1, 1 << 16) for side in pair] for pair in pairs]
+    return tuple((height, width) for height, width in sides)
 
 
 def _channels(name: str, given: Sequence[float] | None) -> tuple[float, float, float] | None:

@@ -7,6 +7,7 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._core import Records
+from gristmill._images.video import VideoModel
 from gristmill._sample.samples import Chat, ImageText, Text
 from gristmill._shards.energon_files import MEDIA, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
@@ -19,6 +20,8 @@ _LOGGER = logging.getLogger("gristmill")
 # The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`. Fingerprints
 # hold them.
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
+# The extensions of members that are videos.
+VIDEOS = ("mp4", "m4v", "mov", "webm", "mkv", "avi", "mpg", "mpeg", "gif")
 # Other names of the same formats, and formats that are not decoded.
 OTHER_IMAGES = (
     "jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib", "tif", "tiff", "avif", "avifs", "heic", "heics",
@@ -46,12 +49,14 @@ class Fields:
         the first of them that it has.
       paths: by keys of `text`, the parts of which the value is the first that a sample has, with the keys that lead
         into its JSON. A key that is not here means what `gm.Text` says.
+      keys: of records that are no groups of a tar, the keys of images; `parts` are the same.
     """
 
     parts: list[str]
     text: Text | Chat
     of_folder: bool = False
     paths: dict[str, list[list[str]]] = field(default_factory=dict)
+    keys: list[str] | None = None
 
     @property
     def described(self) -> str:
@@ -70,14 +75,15 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
         raise ArgumentError(folder.refusal)
     if folder is not None and folder.fields and sample.fields is None:
         return _of_folder(folder.fields, sample.text)
+    medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
     named, text = dict(sample.fields or {}), sample.text
-    names_images = "images" in named
-    images = _extensions(named.pop("images", IMAGES))
+    names_images = medium in named or medium == "videos"
+    images = extensions(named.pop(medium, default))
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
-        text = _with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
+        text = with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
     elif "text" in keys:
-        text = _with_field(text, Text(keys["text"]), Text)
+        text = with_field(text, Text(keys["text"]), Text)
     if (isinstance(text, Chat) and text.field == Chat.field) or text is None:
         found = _guess(shards, max_document_bytes, text, looks_at_images=not names_images)
         text = replace(text, field=found.field) if isinstance(text, Chat) else found
@@ -87,7 +93,8 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
 def _names_all(sample: ImageText) -> bool:
     """Whether a sample names its images and its text itself."""
     fields = sample.fields or {}
-    return "images" in fields and (sample.text is not None or len(fields) > 1)
+    medium = "videos" if isinstance(sample.model, VideoModel) else "images"
+    return medium in fields and (sample.text is not None or len(fields) > 1)
 
 
 def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
@@ -106,7 +113,7 @@ def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
         if "conversation" in fields:
             text = Chat(field=key(fields["conversation"]), format="chatml")
         else:
-            text = _with_field(text, Text(key(fields["text"])), Text)
+            text = with_field(text, Text(key(fields["text"])), Text)
     if isinstance(text, Chat) and text.tools is None and "tools" in fields:
         text = replace(text, tools=key(fields["tools"]))
     parts = [part for (part,) in alternatives(fields["images"])] if "images" in fields else []
@@ -118,13 +125,18 @@ def key_of(field: str) -> str:
     return re.sub(r"\[(\w+)\]", r".\1", field)
 
 
-def _extensions(given: Any) -> list[str]:
+def extensions(given: Any) -> list[str]:
     """Extensions of a list, or of a text such as WebDataset's `jpg;jpeg;png` or Energon's `jpg,png`."""
     listed = re.split("[,;]", given) if isinstance(given, str) else list(given)
     return [extension.strip().removeprefix(".") for extension in listed]
 
 
-def _with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":
+def with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":
+    """The text of a sample with the field that `fields=` names, which is of this kind.
+
+    Raises:
+      ArgumentError: it names another one itself.
+    """
     if text is None:
         return named
     default = isinstance(text, Chat) and text.field == Chat.field

@@ -22,9 +22,11 @@ from gristmill._chat.template import (
     to_json,
     train_options,
 )
+from gristmill._images import video
 from gristmill._images.function import ImageFunction, core_of_function
 from gristmill._images.model import ImageModel, core_of_model
-from gristmill._sample import image_fields
+from gristmill._images.video import VideoModel, core_of_video
+from gristmill._sample import image_columns, image_fields
 from gristmill._sample.fields import described
 from gristmill._sample.samples import (
     Chat,
@@ -126,10 +128,6 @@ class TokensPlan:
         return self.loss_mask is not None or self.labels is not None
 
 
-# The tokens of Qwen-VL around an image.
-_VISION = ("<|vision_start|>", "<|vision_end|>")
-
-
 @dataclass(frozen=True, eq=False, kw_only=True)
 class ChatPlan:
     """How records become conversations. The core reads it in `rust/python/sample.rs`.
@@ -217,13 +215,15 @@ class ImageTextPlan:
         says that.
       paths: the parts that keys stand for, where these do not say it themselves.
       names_parts: whether the user or a folder named the extensions.
+      image_keys: of records that are no groups of a tar, the keys of images.
+      image_root: where relative paths of images start; None: in the folder of their shard.
       image_model: the core's model.
       image_token: the id of the token that an image has many of; None if images have none.
       template_text: what the chat template writes for an image; empty if that is `image_text`.
       image_text: what stands for an image in a text, with one such token.
       untrained: further ids that are never trained on.
-      separators: the ids between the tiles of a row of them, after one, and before the whole image, of models with
-        tiles.
+      words: the ids of each word that an image is written with; the first one is the image token.
+      are_videos: whether its images are videos.
     """
 
     has_mask: ClassVar[bool] = True
@@ -234,12 +234,15 @@ class ImageTextPlan:
     first_of: list[str] | None
     paths: dict[str, list[list[str]]]
     names_parts: bool
+    image_keys: list[str] | None
+    image_root: str | None
     image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
     template_text: str
     image_text: str
     untrained: list[int]
-    separators: list[int] | None
+    words: list[list[int]]
+    are_videos: bool
     max_images: int
     max_patches: int | None
     images: str
@@ -269,44 +272,65 @@ def make_with_images(
       TemplateError: as for `make`.
     """
     model = ImageModel(sample.model) if isinstance(sample.model, str) else sample.model
-    core = core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
-    has_patches = isinstance(core, _core.ImageModel) and core.kind == "patches"
-    if sample.mrope and not has_patches:
+    core = _core_of(model)
+    are_of_rules = isinstance(core, _core.ImageModel) and core.kind == "patches"
+    has_patches = are_of_rules or isinstance(model, VideoModel) or getattr(model, "grid", None) is not None
+    if sample.mrope and not are_of_rules:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
-    fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
+    records = image_columns.first_of(shards, max_document_bytes) if folder is None else None
+    if records is not None:
+        fields = image_columns.resolve(sample, shards, records)
+    elif sample.image_root is not None:
+        raise ArgumentError(f"image_root={sample.image_root!r}: the images of a tar are its members; leave it out")
+    else:
+        fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
     text = fields.text
-    names_parts = fields.of_folder or "images" in (sample.fields or {})
+    names_parts = fields.of_folder or bool({"images", "videos"} & (sample.fields or {}).keys())
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
-    between = core.separators if isinstance(core, _core.ImageModel) else None
-    separators = None if between is None else [_token(encoder, sample, name) for name in between]
+    words = {} if image_token is None else _words(core, encoder, sample, image_token)
     chat = make(text, encoder) if isinstance(text, Chat) else None
     return ImageTextPlan(
         text_field=None if isinstance(text, Chat) else text.field,
         chat=chat,
-        parts=fields.parts if names_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
+        parts=fields.parts
+        if names_parts or fields.keys or isinstance(model, VideoModel)
+        else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
+        image_keys=fields.keys,
+        image_root=sample.image_root,
         first_of=fields.parts if fields.of_folder else None,
         paths=fields.paths,
         image_model=core,
         image_token=image_token,
         template_text=template_text if chat else "",
         image_text=image_text,
-        untrained=untrained + (separators or []),
-        separators=separators,
+        untrained=untrained + [ids[0] for word, ids in words.items() if word.strip()][1:],
+        words=list(words.values()),
+        are_videos=isinstance(model, VideoModel),
         max_images=sample.max_images,
         max_patches=sample.max_patches if has_patches else None,
         images=sample.images,
         mrope=sample.mrope,
         model_name=_named(model),
         fingerprint=_described(
-            sample, model=_named(model), fields=fields.described, text=chat.fingerprint if chat else repr(text)
+            sample,
+            model=_named(model),
+            fields=fields.described,
+            text=chat.fingerprint if chat else repr(text),
+            image_root=None,
         ),
     )
 
 
-def _named(model: ImageModel | ImageFunction) -> str:
+def _core_of(model: ImageModel | ImageFunction | VideoModel) -> _core.ImageModel | _core.ImageFunction:
+    if isinstance(model, VideoModel):
+        return core_of_video(model)
+    return core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
+
+
+def _named(model: ImageModel | ImageFunction | VideoModel) -> str:
     """A model with those of its values that are set: `ImageModel(name='qwen3-vl', pillow=13)`."""
-    if isinstance(model, ImageFunction):
+    if not isinstance(model, ImageModel):
         return model.described
     values = {field.name: getattr(model, field.name) for field in dataclasses.fields(model) if field.name != "_"}
     inside = ", ".join(f"{name}={value!r}" for name, value in values.items() if value is not None)
@@ -318,7 +342,11 @@ def _image_tokens(
 ) -> tuple[int | None, str, str, list[int]]:
     """The id of the image token, an image in a text and in a template's, and ids around it that are not trained on."""
     shown = sample.model
-    placeholder, token, before, after = core.markup if isinstance(core, _core.ImageModel) else [""] * 4
+    if isinstance(sample.model, VideoModel):
+        before, after = video.AROUND
+        ids = [_token(encoder, sample, word) for word in (video.TOKEN, before, after)]
+        return ids[0], before + video.TOKEN + after, before + video.TOKEN + after, ids
+    placeholder, token, before, after, *around = core.markup if isinstance(core, _core.ImageModel) else [""] * 6
     if sample.image_token is not None:
         if token:
             raise ArgumentError(f"image_token={sample.image_token!r}: the model's own is {token!r}; leave it out")
@@ -333,13 +361,25 @@ def _image_tokens(
     image_text, template_text = before + token + after, placeholder
     if sample.image_token is not None:
         template_text = ""
-    elif placeholder == token:
-        # The templates of Qwen write the tokens around it.
-        before, after = _VISION
+    elif not before and not after:
+        # Templates write the tokens around it.
+        before, after = around
         image_text, template_text = before + token + after, ""
     words = [placeholder, *re.findall("<[^<>]+>", before + after)]
     found = [core_of(encoder).token_to_id(word) for word in words]
     return image_token, image_text, template_text, [known for known in found if known is not None]
+
+
+def _words(
+    core: _core.ImageModel | _core.ImageFunction, encoder: Encoder, sample: ImageText, image_token: int
+) -> dict[str, list[int]]:
+    """The ids of the words that an image is written with: its token first, then others, and line ends between them."""
+    _, *others = core.words if isinstance(core, _core.ImageModel) else [""]
+    ids = {
+        word: [_token(encoder, sample, word)] if word.strip() else [int(found) for found in encoder.encode(word)]
+        for word in others
+    }
+    return {"the image": [image_token], **ids}
 
 
 def _token(encoder: Encoder, sample: ImageText, token: str) -> int:

@@ -8,6 +8,7 @@ from typing import Any, Literal, TypeAlias
 from gristmill._chat.template import ChatTemplate, OnLostReasoning, TrainOn, check_final_stop
 from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
+from gristmill._images.video import VideoModel
 from gristmill._sample.fields import CarriedField, Field, carried, check_fields, union
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -431,7 +432,11 @@ class Tokens:
 
 @dataclass(frozen=True)
 class ImageText:
-    """Images with a text or a conversation, of the samples of WebDataset in tars that are not compressed.
+    """Images with a text or a conversation: of WebDataset's samples in tars that are not compressed, or of records.
+
+    Records of Parquet, Arrow and JSONL have images under keys: bytes, an object of `bytes` and `path` as `datasets`
+    writes it, a path or URL, a data URL, base64, or a list of these; or in the parts of their messages. Images that are
+    in a record stay in memory, as their file has them, until their row is complete.
 
     A sample is never cut. Images are known by their headers until a row is packed, and then decoded straight into the
     batch. Their tokens are never trained on.
@@ -443,8 +448,9 @@ class ImageText:
       those of the sample in order. With `format="chatml"` the images of a message come before its text, whose
       pieces are stripped of spaces, as in Megatron-Bridge.
 
-    Videos and audio are not read: `<video>`, `<audio>` and parts of such types are bad records, and so is a text beside
-    a video or sound without an image.
+    With a `VideoModel`, samples have videos in place of images: `<video>`, and parts of type video. Rows hold them in
+    the arrays of images. Otherwise videos are not read, and audio never: `<video>`, `<audio>` and parts of such types
+    are bad records, and so is a text beside a video or sound without an image.
 
     A sample whose placeholders do not match its images, or that does not fit into a row (`sequence_length`,
     `max_images`, `max_patches`), is a bad record; with `truncation="drop"` one that does not fit is left out and
@@ -454,12 +460,14 @@ class ImageText:
 
     Attributes:
       model: what becomes of an image: a name such as `"qwen3-vl"` or `"gemma3"`, an `ImageModel`, or an
-        `ImageFunction`, which makes pixels in Python.
+        `ImageFunction`, which makes pixels in Python, or a `VideoModel`.
       fields: parts of a sample by their extensions: `"images"`, a list such as `["jpg", "png"]`, of which each
         stands for all extensions that end in it (`0.jpg`, `left.jpg`) and one with a dot for itself; and `"text"`
         or `"conversation"`, such as `"txt"` or `"json[caption]"`. None: those of an `EnergonFolder`'s dataset.yaml;
-        else all images, and the text or conversation that the first record has, which is logged. Images are in the
-        natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled.
+        else all images, and the text or conversation that the first record has, which is logged. Images of a tar are in
+        the natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled.
+        Records have keys in place of extensions: `"images"` are those of images, in this order; else `images` and
+        `image`.
       text: `Text` or `Chat`; None: as `fields` says.
       max_images: the most images of a row.
       images: `"uint8"`: resized pixels; `"float32"`: normalized ones, those of the model's processor in
@@ -468,13 +476,15 @@ class ImageText:
       max_patches: of models that take images in their own size, the most patches of a row. None: as many as the tokens
         of a row can stand for.
       image_token: the token of images, of models whose name does not say it, such as LLaVA's `"<image>"`.
+      image_root: the folder, or URL in a store, from which relative paths of images start; None: that of their shard.
+        It is no part of the fingerprint, so images may move.
 
     Raises:
       ArgumentError: a value is not allowed.
       ArgumentTypeError: a value is of the wrong type.
     """
 
-    model: "str | ImageModel | ImageFunction"
+    model: "str | ImageModel | ImageFunction | VideoModel"
     fields: "Mapping[str, Any] | None" = None
     text: "Text | Chat | None" = None
     max_images: int = 8
@@ -482,10 +492,12 @@ class ImageText:
     mrope: bool = False
     max_patches: int | None = None
     image_token: str | None = None
+    image_root: str | None = None
 
     def __post_init__(self) -> None:
-        if not isinstance(self.model, (str, ImageModel, ImageFunction)):
-            raise checks.wrong_type("model", self.model, "a name, a gm.ImageModel or a gm.ImageFunction")
+        if not isinstance(self.model, (str, ImageModel, ImageFunction, VideoModel)):
+            kinds = "a name, a gm.ImageModel, a gm.ImageFunction or a gm.VideoModel"
+            raise checks.wrong_type("model", self.model, kinds)
         if self.text is not None and (not isinstance(self.text, (Text, Chat)) or isinstance(self.text, Instruction)):
             raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
         if isinstance(self.text, Chat) and self.text.samples != "conversation":
@@ -502,6 +514,8 @@ class ImageText:
         checks.boolean("mrope", self.mrope)
         if self.image_token is not None:
             checks.text("image_token", self.image_token)
+        if self.image_root is not None:
+            object.__setattr__(self, "image_root", checks.path("image_root", self.image_root))
         self._check_fields()
 
     def _check_fields(self) -> None:
@@ -509,16 +523,17 @@ class ImageText:
             return
         if not isinstance(self.fields, Mapping):
             raise checks.wrong_type("fields", self.fields, "a dict of parts by name, or None")
-        if unknown := self.fields.keys() - {"images", "text", "conversation"}:
-            raise ArgumentError(f"fields={sorted(unknown)!r}: expected images, and text or conversation")
+        medium = "videos" if isinstance(self.model, VideoModel) else "images"
+        if unknown := self.fields.keys() - {medium, "text", "conversation"}:
+            raise ArgumentError(f"fields={sorted(unknown)!r}: expected {medium}, and text or conversation")
         if {"text", "conversation"} <= self.fields.keys():
             raise ArgumentError("fields: expected a text or a conversation, got both")
         for name, value in self.fields.items():
-            if name != "images":
+            if name != medium:
                 checks.text(f"fields[{name!r}]", value)
             elif not isinstance(value, str):
-                for extension in checks.items("fields['images']", value, "a list of extensions"):
-                    checks.text("fields['images']", extension)
+                for extension in checks.items(f"fields[{medium!r}]", value, "a list of extensions"):
+                    checks.text(f"fields[{medium!r}]", extension)
 
 
 Sample: TypeAlias = Text | Chat | Completion | Preference | Tokens | ImageText

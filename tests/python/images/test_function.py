@@ -269,3 +269,41 @@ def test_model_of_a_function_needs_a_token(shards, folder):
     with pytest.raises(gm.ArgumentError, match="set image_token="):
         gm.PackedDataset(shards, tokenizer=folder, sample=sample, packing="best_fit")
     assert image(3, 3)
+
+
+def squares(pixels):
+    """Squares of 4 pixels, as many as fit: an image in its own size."""
+    rows, columns = square_grid(*pixels.shape[:2])
+    cut = pixels[: 4 * rows, : 4 * columns].reshape(rows, 4, columns, 4, 3)
+    return np.ascontiguousarray(cut.transpose(0, 2, 1, 3, 4).reshape(rows * columns, 48))
+
+
+def square_grid(height, width):
+    return max(1, height // 4), max(1, width // 4)
+
+
+def square_tokens(height, width):
+    rows, columns = square_grid(height, width)
+    return rows * columns
+
+
+def test_images_in_their_own_size(tmp_path, folder):
+    sizes = [(8, 9), (20, 4), (13, 27), (5, 5), (40, 8)]
+    files = [image(width, height, number) for number, (width, height) in enumerate(sizes)]
+    records = [(f"{number}", {"png": data, "txt": b"a caption"}) for number, data in enumerate(files)]
+    (tmp_path / "x.tar").write_bytes(tar_of(records))
+    model = gm.ImageFunction(squares, shape=(48,), tokens=square_tokens, grid=square_grid)
+    sample = gm.ImageText(model, text=gm.Text("txt"), image_token="<|image_pad|>", max_images=2, max_patches=48)
+    dataset = gm.PackedDataset(
+        str(tmp_path / "x.tar"), tokenizer=folder, packing="pad", sequence_length=96, batch_size=1, eos=False, lanes=1,
+        sample=sample, epochs=1, shuffle_window=1,
+    )  # fmt: skip
+    for batch, data in zip(dataset, files, strict=True):
+        expected = squares(gm.decode_image(data))
+        np.testing.assert_array_equal(batch["image_patches"][0, : len(expected)], expected)
+        assert not batch["image_patches"][0, len(expected) :].any()
+        rows, columns = square_grid(*gm.decode_image(data).shape[:2])
+        assert batch["image_grid_thw"][0, 0].tolist() == [1, rows, columns]
+    assert_resumes(dataset, 2)
+    with pytest.raises(gm.ArgumentError, match="grid=: expected no tiles= beside it"):
+        gm.ImageFunction(squares, shape=(48,), tiles=square_tokens, max_tiles=3, grid=square_grid)

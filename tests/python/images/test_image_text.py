@@ -571,8 +571,9 @@ def test_arguments_that_do_not_fit_are_refused(tmp_path, folder, encoder):
         with pytest.raises((gm.ArgumentError, gm.ArgumentTypeError), match=match):
             gm.PackedDataset(paths, tokenizer=folder, packing="pad", sample=gm.ImageText(**arguments))
     (tmp_path / "x.jsonl").write_text('{"txt": "a"}\n')
+    shards = [*paths, str(tmp_path / "x.jsonl")]
     with pytest.raises(gm.ArgumentError, match="expected a tar that is not compressed, found JSON lines"):
-        list(gm.PackedDataset(tmp_path / "x.jsonl", tokenizer=folder, packing="pad", sample=sample, eos=False))
+        list(gm.PackedDataset(shards, tokenizer=folder, packing="pad", sample=sample, eos=False, epochs=1, lanes=2))
 
 
 def test_resume_with_pieces_of_one_tar(tmp_path, folder):

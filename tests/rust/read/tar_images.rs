@@ -36,7 +36,14 @@ fn options_of(extensions: &[&str], are_named: bool, limit: u64) -> Arc<ReadOptio
     let extensions = extensions.iter().map(|extension| (*extension).to_owned()).collect();
     let named = Projection::named(vec!["txt".to_owned(), "1.png".to_owned()]);
     Arc::new(ReadOptions {
-        projection: named.with_images(ImageParts { extensions, are_named, size, kind, is_decoded }),
+        projection: named.with_images(ImageParts {
+            extensions,
+            are_named,
+            are_columns: false,
+            size,
+            kind,
+            is_decoded,
+        }),
         ..ReadOptions::clone(&super::options(limit))
     })
 }

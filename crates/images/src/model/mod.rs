@@ -1,12 +1,14 @@
 //! The results of models for images: sizes and tokens from the headers, and pixels.
 
+mod expansion;
 mod named;
 mod size;
 mod tiles;
 mod write;
 
 pub use named::NAMES;
-pub use tiles::SEPARATORS as TILE_SEPARATORS;
+pub use size::Limits;
+pub use tiles::{Canvases, Tiling};
 
 use std::fmt::Display;
 use std::ops::RangeInclusive;
@@ -38,6 +40,8 @@ pub struct Settings {
     pub std: [f64; 3],
     /// The treatment of transparent pixels.
     pub alpha: Alpha,
+    /// Whether images are turned as their Exif tags say.
+    pub applies_exif: bool,
     /// The strings around and in place of an image.
     pub markup: Markup,
 }
@@ -54,15 +58,17 @@ pub enum Shape {
         shortest: Option<u32>,
         /// Tokens of the sequence that one image takes.
         tokens: u32,
+        /// Whether it is padded to a square before that, with the colour of the mean.
+        pads: bool,
     },
     /// The image's own aspect ratio, in patches.
     Patches(Patches),
-    /// Square tiles that cover the image, padded with zeros, and the whole image as one more tile if there are several.
+    /// Square tiles that cover the image, and the whole image as one more tile.
     Tiles {
         /// Columns and rows of a tile.
         side: u32,
-        /// The most tiles, without that of the whole image.
-        most: u32,
+        /// How an image becomes tiles.
+        tiling: Tiling,
         /// Tokens of the sequence that one tile takes.
         tokens: u32,
     },
@@ -77,10 +83,11 @@ pub struct Patches {
     pub merge: u32,
     /// How often a still image is repeated in time.
     pub temporal: u32,
-    /// The least pixels of the resized image.
-    pub min_pixels: u32,
-    /// The most pixels of the resized image.
-    pub max_pixels: u32,
+    /// The size of the resized image.
+    pub limits: Limits,
+    /// Whether the values of a patch are those of its pixels, row by row, and patches are in the order of the image's rows.
+    /// Otherwise the channels of a patch come after one another, and the patches of one token.
+    pub by_pixels: bool,
     /// A resize before that: to multiples of the first number, within the pixels that follow.
     pub before: Option<(u32, u32, u32)>,
 }
@@ -96,6 +103,10 @@ pub struct Markup {
     pub before: String,
     /// The text after an image's tokens.
     pub after: String,
+    /// The text around an image in a caption, where chat templates write it.
+    pub around: [String; 2],
+    /// The tokens after a row of an image's tokens, and after the last one.
+    pub row_ends: Option<[String; 2]>,
 }
 
 /// The result of a model for an image of a certain size.
@@ -113,6 +124,8 @@ pub struct ImagePlan {
     pub patches: u32,
     /// Tiles down and across; 1 and 1 if the model has none.
     pub tiles: [u32; 2],
+    /// How many tiles there are with that of the whole image; 1 if the model has none.
+    pub tile_count: u32,
 }
 
 /// Why a model does not take an image, or cannot be.
@@ -184,13 +197,23 @@ impl ImageModel {
 
     /// Decodes an image as the model wants it.
     pub fn decode(&self, data: &[u8], max_pixels: u64) -> Result<Image, Error> {
-        crate::decode_with(data, max_pixels, self.settings.alpha)
+        let image = crate::decode_with(data, max_pixels, self.settings.alpha)?;
+        Ok(if self.settings.applies_exif {
+            crate::orientation::turned(image, crate::orientation::of(data))
+        } else {
+            image
+        })
+    }
+
+    /// Reads the size that [`decode`](Self::decode) gives an image from its headers.
+    pub fn size_of(&self, data: &[u8]) -> Result<Size, Error> {
+        if self.settings.applies_exif { crate::oriented_size(data) } else { crate::size(data) }
     }
 
     /// The most tiles of an image, with that of the whole image; 1 if the model has none.
     pub fn most_tiles(&self) -> u32 {
         match self.settings.shape {
-            Shape::Tiles { most: most @ 2.., .. } => most + 1,
+            Shape::Tiles { side, tiling, .. } => tiling.most(side),
             _ => 1,
         }
     }
@@ -200,9 +223,19 @@ impl ImageModel {
         if source.width.max(source.height) > LONGEST_SIDE {
             return Err(ModelError::SideTooLong { size: source });
         }
-        let plan = ImagePlan { source, size: source, grid_thw: [0; 3], tokens: 0, patches: 0, tiles: [1, 1] };
+        let plan = ImagePlan {
+            source,
+            size: source,
+            grid_thw: [0; 3],
+            tokens: 0,
+            patches: 0,
+            tiles: [1, 1],
+            tile_count: 1,
+        };
         match self.settings.shape {
-            Shape::Fixed { shortest: Some(side), .. } if size::longer(source, side) > f64::from(u32::MAX) => {
+            Shape::Fixed { shortest: Some(side), pads: false, .. }
+                if size::longer(source, side) > f64::from(u32::MAX) =>
+            {
                 Err(ModelError::AspectRatio { size: source, most: u32::MAX / side })
             }
             Shape::Fixed { size, tokens, .. } => Ok(ImagePlan { size, tokens, ..plan }),
@@ -213,10 +246,11 @@ impl ImageModel {
                 let tokens = count / (patches.merge * patches.merge);
                 Ok(ImagePlan { size, grid_thw, tokens, patches: count, ..plan })
             }
-            Shape::Tiles { side, most, tokens } => {
-                let tiles = tiles::choose(source, side, most);
+            Shape::Tiles { side, tiling, tokens } => {
+                let tiles = tiling.canvas(source, side).tiles;
                 let size = Size { width: tiles[1] * side, height: tiles[0] * side };
-                Ok(ImagePlan { size, tiles, tokens: tokens * tile_count(tiles), ..plan })
+                let tokens = tiling.tokens(source, tiles, tokens);
+                Ok(ImagePlan { size, tiles, tokens, tile_count: tiling.count(tiles), ..plan })
             }
         }
     }
@@ -227,7 +261,7 @@ impl ImageModel {
             Shape::Fixed { size, .. } => vec![size.height as usize, size.width as usize, 3],
             Shape::Patches(patches) => vec![plan.patches as usize, patches.values()],
             Shape::Tiles { side, .. } => {
-                vec![tile_count(plan.tiles) as usize, side as usize, side as usize, 3]
+                vec![plan.tile_count as usize, side as usize, side as usize, 3]
             }
         }
     }
@@ -235,19 +269,6 @@ impl ImageModel {
     /// How many values an image's pixels have.
     pub fn pixels_len(&self, plan: &ImagePlan) -> usize {
         self.pixels_shape(plan).into_iter().product()
-    }
-
-    /// The text that replaces an image's placeholder, as strings with how often each is repeated.
-    pub fn expansion(&self, plan: &ImagePlan) -> Vec<(&str, u32)> {
-        let Markup { token, before, after, .. } = &self.settings.markup;
-        let mut parts = vec![(before.as_str(), 1)];
-        match self.settings.shape {
-            Shape::Tiles { tokens, .. } => parts.extend(tiles::expansion(token, tokens, plan.tiles)),
-            _ => parts.push((token, plan.tokens)),
-        }
-        parts.push((after, 1));
-        parts.retain(|(part, count)| !part.is_empty() && *count > 0);
-        parts
     }
 }
 
@@ -287,7 +308,7 @@ impl Shape {
             Err(setting(name, &format!("{} to {}", range.start(), range.end()), value))
         };
         match self {
-            Self::Fixed { size, shortest, tokens } => {
+            Self::Fixed { size, shortest, tokens, .. } => {
                 within("tokens", tokens, TOKENS)?;
                 within("size", size.width, SIDES)?;
                 within("size", size.height, SIDES)?;
@@ -296,22 +317,34 @@ impl Shape {
                     within("shortest_edge", side, size.width.max(size.height)..=1 << 14)
                 })
             }
-            Self::Patches(Patches { patch, merge, temporal, min_pixels, max_pixels, before }) => {
+            Self::Patches(Patches { patch, merge, temporal, limits, before, .. }) => {
                 within("patch_size", patch, 1..=1 << 10)?;
                 within("merge_size", merge, 1..=16)?;
                 within("temporal_patch_size", temporal, 1..=16)?;
-                within("max_pixels", max_pixels, (patch * merge).pow(2)..=1 << 28)?;
-                within("min_pixels", min_pixels, 1..=max_pixels)?;
+                match limits {
+                    Limits::Pixels { least, most } | Limits::Video { least, most } => {
+                        within("max_pixels", most, (patch * merge).pow(2)..=1 << 28)?;
+                        within("min_pixels", least, 1..=most)?;
+                    }
+                    Limits::Longest(side) => within("longest_edge", side, patch * merge..=1 << 14)?,
+                    Limits::Tokens(most) | Limits::Count(most) => within("max_tokens", most, 1..=1 << 20)?,
+                }
                 before.map_or(Ok(()), |(factor, least, most)| {
                     within("factor", factor, 1..=1 << 10)?;
                     within("max_pixels", most, factor * factor..=1 << 28)?;
                     within("min_pixels", least, 1..=most)
                 })
             }
-            Self::Tiles { side, most, tokens } => {
+            Self::Tiles { side, tiling, tokens } => {
                 within("tokens", tokens, TOKENS)?;
                 within("size", side, 1..=1 << 12)?;
-                within("max_tiles", most, 1..=64)
+                match tiling {
+                    Tiling::Fit { most } | Tiling::Stretch { most } => within("max_tiles", most, 1..=64),
+                    Tiling::Split { longest } => within("longest_edge", longest, side..=16 * side),
+                    Tiling::AnyResolution { pooled_above, .. } => {
+                        pooled_above.map_or(Ok(()), |most| within("max_tiles", most, 1..=1 << 10))
+                    }
+                }
             }
         }
     }
@@ -322,12 +355,6 @@ impl Patches {
     fn values(self) -> usize {
         (3 * self.temporal * self.patch * self.patch) as usize
     }
-}
-
-/// How many tiles an image has that is so many tiles high and wide: with that of the whole image, if there are several.
-#[must_use]
-pub fn tile_count([down, across]: [u32; 2]) -> u32 {
-    down * across + u32::from(down * across > 1)
 }
 
 fn setting(name: &'static str, expected: &str, found: impl Display) -> ModelError {

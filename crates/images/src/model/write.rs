@@ -1,14 +1,14 @@
 //! The pixels of models, as bytes or normalized.
 
-use super::{ImageModel, ImagePlan, ModelError, Patches, Shape, size, tile_count, tiles};
-use crate::{Image, Resize, Scratch, Size};
+use super::{ImageModel, ImagePlan, ModelError, Patches, Shape, size};
+use crate::{Image, Resize, Scratch, Size, Window};
 
 impl ImageModel {
     /// Writes an image's pixels as bytes.
     ///
     /// Fixed size: `[height, width, 3]`. Patches: `[patches, 3 * temporal * patch * patch]`, the channels of a patch after
-    /// one another, and patches of one token after one another. Tiles: `[tiles, side, side, 3]`, row by row, and last the
-    /// whole image if there are several.
+    /// one another, and patches of one token after one another; or by pixels. Tiles: `[tiles, side, side, 3]`, row by row,
+    /// and the whole image.
     ///
     /// # Panics
     ///
@@ -20,7 +20,7 @@ impl ImageModel {
         out: &mut [u8],
         scratch: &mut Scratch,
     ) -> Result<(), ModelError> {
-        if let Shape::Fixed { size, shortest, .. } = self.settings.shape {
+        if let Shape::Fixed { size, shortest, pads: false, .. } = self.settings.shape {
             self.check(image, plan, out.len())?;
             self.fixed(image.size, size, shortest).write(image, out, scratch);
             return Ok(());
@@ -60,8 +60,10 @@ impl ImageModel {
         };
         let whole = |size| Resize::whole(size, self.settings.filter, self.pillow);
         match self.settings.shape {
-            Shape::Fixed { size, shortest, .. } => {
-                resize(self.fixed(image.size, size, shortest), &image.pixels, image.size, resized);
+            Shape::Fixed { size, shortest, pads, .. } => {
+                let square = self.pad(image, pads, twice);
+                let pixels = if square == image.size { &image.pixels } else { &*twice };
+                resize(self.fixed(square, size, shortest), pixels, square, resized);
                 write_pixels(resized, out, value);
             }
             Shape::Patches(patches) => {
@@ -72,21 +74,51 @@ impl ImageModel {
                     }
                     None => resize(whole(plan.size), &image.pixels, image.size, resized),
                 }
-                write_patches(patches, resized, plan.size, out, value);
+                if patches.by_pixels {
+                    write_by_pixels(patches, resized, plan.size, out, value);
+                } else {
+                    write_patches(patches, resized, plan.size, out, value);
+                }
             }
-            Shape::Tiles { side, .. } => {
+            Shape::Tiles { side, tiling, .. } => {
                 let tile = 3 * (side * side) as usize;
-                let (on_canvas, global) = out.split_at_mut(tile * (plan.tiles[0] * plan.tiles[1]) as usize);
-                let size = tiles::size_on_canvas(image.size, side, plan.tiles);
-                resize(whole(size), &image.pixels, image.size, resized);
-                write_tiles(resized, size, side, plan.tiles[1], on_canvas, &value);
-                if tile_count(plan.tiles) > 1 {
-                    resize(whole(Size { width: side, height: side }), &image.pixels, image.size, resized);
-                    write_pixels(resized, global, value);
+                let on_canvas = tile * (plan.tiles[0] * plan.tiles[1]) as usize;
+                let canvas = tiling.canvas(image.size, side);
+                let (mut pixels, mut from) = (&image.pixels, image.size);
+                if let Some(before) = canvas.before {
+                    resize(whole(before), pixels, from, resized);
+                    resize(whole(canvas.image.size), resized, before, twice);
+                    (pixels, from) = (twice, canvas.image.size);
+                }
+                let (first, rest) = out.split_at_mut(if tiling.is_whole_first() { tile } else { on_canvas });
+                let (of_canvas, of_whole) =
+                    if tiling.is_whole_first() { (rest, first) } else { (first, rest) };
+                resize(whole(canvas.image.size), pixels, from, resized);
+                write_tiles(resized, canvas.image, side, plan.tiles[1], of_canvas, &value);
+                if !of_whole.is_empty() {
+                    resize(whole(Size { width: side, height: side }), pixels, from, resized);
+                    write_pixels(resized, of_whole, value);
                 }
             }
         }
         Ok(())
+    }
+
+    /// Writes the image, in the middle of a square of the mean's colour, to `out`, if it `pads` and is none. Returns its size.
+    fn pad(&self, Image { size, pixels }: &Image, pads: bool, out: &mut Vec<u8>) -> Size {
+        if !pads || size.width == size.height {
+            return *size;
+        }
+        let side = size.width.max(size.height);
+        let colour = self.settings.mean.map(|mean| (mean * 255.0) as u8);
+        out.clear();
+        out.extend(colour.iter().cycle().take(3 * (side as usize).pow(2)));
+        let [left, top] = [size.width, size.height].map(|length| ((side - length) / 2) as usize);
+        let (stride, width) = (3 * side as usize, 3 * size.width as usize);
+        for (row, pixels) in pixels.chunks_exact(width).enumerate() {
+            out[(top + row) * stride + 3 * left..][..width].copy_from_slice(pixels);
+        }
+        Size { width: side, height: side }
     }
 
     /// The resize of a model of a fixed size.
@@ -144,26 +176,54 @@ fn write_patches<T: Copy>(
     }
 }
 
-/// The tiles of a canvas with the image at its top left, and zeros around it.
+/// `[height / patch, width / patch, patch, patch, channel]`.
+fn write_by_pixels<T: Copy>(
+    patches: Patches,
+    pixels: &[u8],
+    size: Size,
+    out: &mut [T],
+    value: impl Fn(usize, u8) -> T,
+) {
+    let (patch, width) = (patches.patch as usize, 3 * size.width as usize);
+    let across = size.width as usize / patch;
+    for (index, out) in out.chunks_exact_mut(patches.values()).enumerate() {
+        let (top, left) = (index / across * patch, index % across * patch);
+        for (y, out) in out.chunks_exact_mut(3 * patch).enumerate() {
+            write_pixels(&pixels[(top + y) * width + 3 * left..][..3 * patch], out, &value);
+        }
+    }
+}
+
+/// The tiles of a canvas with the image on it, and zeros around that.
 fn write_tiles<T: Copy>(
     pixels: &[u8],
-    Size { width, height }: Size,
+    image: Window,
     side: u32,
     across: u32,
     out: &mut [T],
     value: impl Fn(usize, u8) -> T,
 ) {
-    let [width, height, side, across] = [width, height, side, across].map(|number| number as usize);
+    let Window { left, top, size: Size { width, height } } = image;
+    let [left, top, width, height] = [left, top, width, height].map(|number| number as usize);
+    let [side, across] = [side, across].map(|number| number as usize);
     let zeros = std::array::from_fn::<_, 3, _>(|channel| value(channel, 0));
     for (index, tile) in out.chunks_exact_mut(3 * side * side).enumerate() {
-        let (top, left) = (index / across * side, index % across * side);
+        let (tile_top, tile_left) = (index / across * side, index % across * side);
+        // The columns of the tile that the image covers.
+        let start = left.saturating_sub(tile_left).min(side);
+        let end = (left + width).saturating_sub(tile_left).min(side);
         for (y, row) in tile.chunks_exact_mut(3 * side).enumerate() {
-            let filled = if top + y < height { width.saturating_sub(left).min(side) } else { 0 };
-            let (image, around) = row.split_at_mut(3 * filled);
-            if filled > 0 {
-                write_pixels(&pixels[3 * ((top + y) * width + left)..][..3 * filled], image, &value);
+            let is_covered = (top..top + height).contains(&(tile_top + y)) && start < end;
+            let (start, end) = if is_covered { (start, end) } else { (side, side) };
+            let (before, rest) = row.split_at_mut(3 * start);
+            let (covered, after) = rest.split_at_mut(3 * (end - start));
+            if is_covered {
+                let first = 3 * ((tile_top + y - top) * width + tile_left + start - left);
+                write_pixels(&pixels[first..][..covered.len()], covered, &value);
             }
-            around.chunks_exact_mut(3).for_each(|pixel| pixel.copy_from_slice(&zeros));
+            for pixel in before.chunks_exact_mut(3).chain(after.chunks_exact_mut(3)) {
+                pixel.copy_from_slice(&zeros);
+            }
         }
     }
 }

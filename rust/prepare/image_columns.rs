@@ -1,0 +1,343 @@
+//! The images of records with keys: in the record itself, or in files of their own.
+//!
+//! ```text
+//! {"image": {"bytes": ..., "path": "a.jpg"}}     Parquet and Arrow, as `datasets` writes images
+//! {"images": ["coco/a.jpg", "s3://b/c.png"]}     files beside the shard, or under a root, or in a store
+//! {"image": "data:image/png;base64,iVBO..."}     the image itself, as text
+//! ```
+
+use std::borrow::Cow;
+use std::path::Path;
+use std::sync::Arc;
+use std::sync::atomic::AtomicBool;
+
+use base64::Engine;
+use base64::alphabet;
+use base64::engine::{DecodePaddingMode, GeneralPurpose, GeneralPurposeConfig};
+use gristmill_json::Typed;
+
+use super::field::Field;
+use crate::error::Error;
+use crate::format::{self, Content, SizeOf, Step, Values, View};
+use crate::image::Place;
+use crate::store::{Access, Shard, is_remote, read_exact_at};
+
+/// The first bytes that are read of an image file; where its header is longer, eight times as many, and so on.
+const FIRST_BYTES: u64 = 4 << 10;
+/// More are not read: the thumbnails and profiles in front of a JPEG's size are far smaller.
+const LONGEST_HEADER: u64 = 16 << 20;
+/// A longer string is an image in base64: no path is as long.
+const LONGEST_PATH: usize = 4 << 10;
+/// The characters of a name that are shown.
+const SHOWN: usize = 200;
+
+const BASE64: GeneralPurpose = base64_of(&alphabet::STANDARD);
+const URL_SAFE: GeneralPurpose = base64_of(&alphabet::URL_SAFE);
+
+/// The images of records with keys.
+#[derive(Debug, Clone)]
+pub struct ImageColumns {
+    /// The keys of images, or of lists of them.
+    pub keys: Vec<Field>,
+    /// Whether the user named them, so that a text without an image is a bad record.
+    pub are_named: bool,
+    /// Where relative paths start. None: in the folder of the shard.
+    pub root: Option<String>,
+    /// The function that finds sizes.
+    pub size: SizeOf,
+}
+
+/// The access to the files of images.
+#[derive(Clone, Copy)]
+pub struct Files<'a> {
+    /// How paths and URLs are opened.
+    pub access: &'a Access,
+    /// The shard of the record.
+    pub shard: &'a Shard,
+    /// Set when nobody waits any longer.
+    pub stop: &'a Arc<AtomicBool>,
+    /// The most bytes of an image.
+    pub longest: u64,
+}
+
+impl Files<'_> {
+    /// The bytes of an image.
+    pub(super) fn read(self, place: &Place) -> Result<Vec<u8>, Missing> {
+        let (file, offset, bytes) = match place {
+            Place::Memory(bytes) => return Ok(bytes.to_vec()),
+            Place::Shard { offset, bytes } => (self.shard, *offset, *bytes),
+            Place::File(file) => (&**file, 0, file.size),
+        };
+        let outage =
+            |reason: String| self.access.outage().map_or_else(|| Missing::Bad(reason), Missing::Failed);
+        let mut source = self.access.open(file, self.stop).map_err(|error| match error {
+            Error::Shard(error) => outage(error.reason),
+            other => Missing::Failed(other),
+        })?;
+        let mut read = vec![0; bytes as usize];
+        read_exact_at(&mut *source, offset, &mut read)
+            .map_err(|error| outage(format!("expected {bytes} bytes, found: {error}")))?;
+        Ok(read)
+    }
+}
+
+/// An image of a record.
+#[derive(Debug)]
+pub(super) struct Found {
+    /// Its path, if it has one.
+    pub name: String,
+    /// Where its bytes are.
+    pub place: Place,
+    /// Width and height.
+    pub size: (u32, u32),
+}
+
+/// Why an image is not found.
+#[derive(Debug)]
+pub enum Missing {
+    /// The record is bad: what was expected and found.
+    Bad(String),
+    /// The run stops: on another machine, or at another time, it may be found.
+    Failed(Error),
+}
+
+impl From<String> for Missing {
+    fn from(reason: String) -> Self {
+        Self::Bad(reason)
+    }
+}
+
+impl ImageColumns {
+    /// The images of a record, in the order of the keys.
+    pub(super) fn of(&self, values: &Values<'_>, files: Files<'_>) -> Result<Vec<Found>, Missing> {
+        let mut found = Vec::new();
+        for key in &self.keys {
+            let Some(value) = key.of(values) else { continue };
+            let located = |missing, number| match missing {
+                Missing::Bad(reason) => {
+                    Missing::Bad(format!("image {number} under the key {:?}: {reason}", key.key()))
+                }
+                failed @ Missing::Failed(_) => failed,
+            };
+            let items: Vec<View<'_>> = if value.is_array() { value.items().collect() } else { vec![value] };
+            for (number, item) in items.into_iter().enumerate() {
+                if item.typed().is_some() || item.content() != Content::Null {
+                    found.push(self.one(item, files).map_err(|missing| located(missing, number))?);
+                }
+            }
+        }
+        Ok(found)
+    }
+
+    /// The image that a part of a message names: a path, a URL, or an image in base64 as a data URL.
+    pub(super) fn named(&self, name: &str, files: Files<'_>) -> Result<Found, Missing> {
+        if let Some(data) = inline(name)? {
+            return self.in_memory(String::new(), data);
+        }
+        self.file(name, files)
+    }
+
+    /// Why a text may not be trained on without an image, if it may not.
+    pub(super) fn missing(&self) -> Option<String> {
+        let keys: Vec<&str> = self.keys.iter().map(Field::key).collect();
+        self.are_named.then(|| {
+            format!(
+                "expected an image under {keys:?}, as fields[\"images\"] says, found none; add it, or leave such records out \
+                 with keep="
+            )
+        })
+    }
+
+    fn one(&self, item: View<'_>, files: Files<'_>) -> Result<Found, Missing> {
+        let inside = |name: &str| {
+            let value = item.step(&Step::Key(name.to_owned()))?;
+            (value.typed().is_some() || value.content() != Content::Null).then_some(value)
+        };
+        match (item.typed(), item.content()) {
+            (Some(Typed::Bytes(bytes)), _) => self.in_memory(String::new(), bytes.to_vec()),
+            (None, Content::Text(name)) => self.named(&name, files),
+            (None, Content::Object) => {
+                let path = ["path", "url", "image", "file_name"].into_iter().find_map(inside);
+                let path = path.map(format::text).transpose();
+                let path = path.map_err(|found| format!("expected a path as a string, found {found}"))?;
+                match inside("bytes") {
+                    Some(bytes) => {
+                        let data = match (bytes.typed(), bytes.content()) {
+                            (Some(Typed::Bytes(bytes)), _) => bytes.to_vec(),
+                            (None, Content::Text(text)) => from_base64(&text)?,
+                            (_, other) => {
+                                return Err(format!(
+                                    "expected bytes, or a string in base64, under \"bytes\", found {}",
+                                    other.name()
+                                )
+                                .into());
+                            }
+                        };
+                        self.in_memory(path.unwrap_or_default().into_owned(), data)
+                    }
+                    None => match path {
+                        Some(path) => self.named(&path, files),
+                        None => Err("expected \"bytes\" or a \"path\" of an image, found neither"
+                            .to_owned()
+                            .into()),
+                    },
+                }
+            }
+            (_, other) => Err(format!(
+                "expected bytes, a path, a URL, a data URL, or an object with bytes or a path, found {}",
+                other.name()
+            )
+            .into()),
+        }
+    }
+
+    fn in_memory(&self, name: String, data: Vec<u8>) -> Result<Found, Missing> {
+        let size = (self.size)(&data)?;
+        Ok(Found { name, place: Place::Memory(data.into()), size })
+    }
+
+    fn file(&self, name: &str, files: Files<'_>) -> Result<Found, Missing> {
+        let path = self.path(name, files.shard)?;
+        let of_file = |reason: String| {
+            let at = if *path == *name { String::new() } else { format!(" at {path:?}") };
+            Missing::Bad(format!("the image {:?}{at}: {reason}", shown(name)))
+        };
+        let failed = |error: Error| match error {
+            Error::Shard(error) => {
+                files.access.outage().map_or_else(|| of_file(error.reason), Missing::Failed)
+            }
+            other => Missing::Failed(other),
+        };
+        if !is_remote(&path) && !files.access.folder.join(&*path).exists() {
+            let advice = "set image_root= to the folder or store that paths of images start from";
+            return Err(of_file(format!("expected an image file, found none; {advice}")));
+        }
+        let shard = files.access.find(&path, files.stop).map_err(failed)?;
+        if shard.size > files.longest {
+            return Err(of_file(format!(
+                "expected an image of at most {} bytes, found one of {}; raise max_document_bytes= to read it",
+                files.longest, shard.size
+            )));
+        }
+        let mut source = files.access.open(&shard, files.stop).map_err(failed)?;
+        let (mut header, mut wanted) = (Vec::new(), FIRST_BYTES);
+        let size = loop {
+            let (read, end) = (header.len(), wanted.min(shard.size));
+            header.resize(end as usize, 0);
+            read_exact_at(&mut *source, read as u64, &mut header[read..]).map_err(|error| {
+                files.access.outage().map_or_else(
+                    || of_file(format!("expected {} bytes, found: {error}", shard.size)),
+                    Missing::Failed,
+                )
+            })?;
+            match (self.size)(&header) {
+                Err(_) if end < shard.size && wanted < LONGEST_HEADER => wanted *= 8,
+                size => break size.map_err(of_file)?,
+            }
+        };
+        Ok(Found { name: name.to_owned(), place: Place::File(Arc::new(shard)), size })
+    }
+
+    /// Where a path leads: a URL and an absolute one as they are, another one from the root.
+    fn path<'a>(&self, name: &'a str, shard: &Shard) -> Result<Cow<'a, str>, String> {
+        if is_remote(name) || Path::new(name).is_absolute() {
+            return Ok(Cow::Borrowed(name));
+        }
+        if let Some((scheme, _)) = name.split_once("://") {
+            return Err(format!(
+                "expected a path, or a URL of {}, found one of {scheme}: {:?}",
+                crate::store::SCHEMES.join(", "),
+                shown(name)
+            ));
+        }
+        if name.is_empty() {
+            return Err("expected the path of an image, found an empty string".to_owned());
+        }
+        let folder = match &self.root {
+            Some(root) => root,
+            None => shard.path.rfind('/').map_or("", |slash| &shard.path[..=slash]),
+        };
+        let between = if folder.is_empty() || folder.ends_with('/') { "" } else { "/" };
+        Ok(Cow::Owned(format!("{folder}{between}{}", name.strip_prefix("./").unwrap_or(name))))
+    }
+}
+
+/// The bytes of an image that a string holds itself: a data URL, or base64 too long for a path.
+fn inline(text: &str) -> Result<Option<Vec<u8>>, String> {
+    match text.strip_prefix("data:") {
+        Some(url) => match url.split_once(',') {
+            Some((kind, data)) if kind.ends_with(";base64") => from_base64(data).map(Some),
+            _ => {
+                Err(format!("expected a data URL such as data:image/png;base64,..., found {:?}", shown(text)))
+            }
+        },
+        None if text.len() > LONGEST_PATH => from_base64(text).map(Some),
+        None => Ok(None),
+    }
+}
+
+/// The bytes of base64, of either alphabet, with or without padding and line ends.
+fn from_base64(text: &str) -> Result<Vec<u8>, String> {
+    let spaces = |byte: &u8| byte.is_ascii_whitespace();
+    let text: Cow<'_, [u8]> = if text.bytes().any(|byte| spaces(&byte)) {
+        text.bytes().filter(|byte| !spaces(byte)).collect()
+    } else {
+        text.as_bytes().into()
+    };
+    let is_url_safe = text.iter().any(|byte| matches!(byte, b'-' | b'_'));
+    let decoded = if is_url_safe { URL_SAFE.decode(&text) } else { BASE64.decode(&text) };
+    decoded.map_err(|error| format!("expected an image in base64, found: {error}"))
+}
+
+const fn base64_of(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
+    let any_padding = GeneralPurposeConfig::new().with_decode_padding_mode(DecodePaddingMode::Indifferent);
+    GeneralPurpose::new(alphabet, any_padding)
+}
+
+/// A name, for a message.
+fn shown(name: &str) -> &str {
+    &name[..name.floor_char_boundary(SHOWN)]
+}
+
+#[cfg(test)]
+mod tests {
+    use super::*;
+
+    #[test]
+    fn base64_is_read_in_all_its_forms() {
+        for text in ["AP/+", "AP_-", "AP/\n+", " AP/+ "] {
+            assert_eq!(from_base64(text).unwrap(), [0, 255, 254], "{text:?}");
+        }
+        for text in ["AP8=", "AP8"] {
+            assert_eq!(from_base64(text).unwrap(), [0, 255], "{text:?}");
+        }
+        assert!(from_base64("A").unwrap_err().contains("expected an image in base64"));
+        assert_eq!(inline("data:image/png;base64,AP8=").unwrap().unwrap(), [0, 255]);
+        assert!(inline("data:image/svg+xml,%3Csvg").unwrap_err().contains("expected a data URL"));
+        assert_eq!(inline("a/b.png").unwrap(), None);
+    }
+
+    #[test]
+    fn paths_start_at_the_root_or_beside_the_shard() {
+        let columns = |root: Option<&str>| ImageColumns {
+            keys: Vec::new(),
+            are_named: false,
+            root: root.map(str::to_owned),
+            size: |_| Ok((1, 1)),
+        };
+        let shard = Shard::whole("s3://b/sets/x.jsonl", 1);
+        for (root, name, expected) in [
+            (None, "a/b.png", "s3://b/sets/a/b.png"),
+            (None, "./b.png", "s3://b/sets/b.png"),
+            (Some("gs://c"), "b.png", "gs://c/b.png"),
+            (Some("images/"), "b.png", "images/b.png"),
+            (Some("images"), "/data/b.png", "/data/b.png"),
+            (Some("images"), "https://h/b.png", "https://h/b.png"),
+        ] {
+            assert_eq!(columns(root).path(name, &shard).unwrap(), expected);
+        }
+        assert_eq!(columns(None).path("b.png", &Shard::whole("x.jsonl", 1)).unwrap(), "b.png");
+        assert!(columns(None).path("ftp://h/b.png", &shard).unwrap_err().contains("found one of ftp"));
+        assert!(columns(None).path("", &shard).is_err());
+    }
+}
