@@ -5,6 +5,7 @@ project alone: that the hub answers so is not tested with it.
 """
 
 import json
+import re
 import threading
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from urllib.parse import parse_qs, quote, unquote, urlsplit
@@ -82,20 +83,25 @@ class _Handler(BaseHTTPRequestHandler):
         # A revision with slashes is quoted.
         names = [unquote(name) for name in parts.path.strip("/").split("/")]
         hub.requests.append((self.command, "/".join(names)))
-        moved = next((old for old in hub.renamed if f"/{old}/" in self.path), None)
+        calls = "/(?:revision|tree|paths-info|resolve)/"
+        moved = next((old for old in hub.renamed if re.search(f"/datasets/{re.escape(old)}{calls}", self.path)), None)
         if hub.failures:
             self._json({}, hub.failures.pop(0))
         elif moved:
             self.send_response(307)
-            self.send_header("Location", self.path.replace(moved, hub.renamed[moved]))
+            self.send_header("Location", self.path.replace(f"/{moved}/", f"/{hub.renamed[moved]}/", 1))
             self.send_header("Content-Length", "0")
             self.end_headers()
         elif hub.token and self.headers.get("Authorization") != f"Bearer {hub.token}":
             self._json({"error": "Unauthorized"}, 401)
-        elif names[0] == "api":
-            self._api("/".join(names[2:4]), names[4], names[5], "/".join(names[6:]), parse_qs(parts.query), body)
         else:
-            self._resolve("/".join(names[1:3]), names[4], "/".join(names[5:]))
+            is_api = names[0] == "api"
+            call = next(n for n, name in enumerate(names) if name in ("revision", "tree", "paths-info", "resolve"))
+            name = "/".join(names[1 + is_api : call])
+            if is_api:
+                self._api(name, names[call], names[call + 1], "/".join(names[call + 2 :]), parse_qs(parts.query), body)
+            else:
+                self._resolve(name, names[call + 1], "/".join(names[call + 2 :]))
 
     def _api(self, name: str, call: str, revision: str, path: str, query: dict[str, list[str]], body: str) -> None:
         found = self.hub.files_of(name, revision)

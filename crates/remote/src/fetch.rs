@@ -7,12 +7,12 @@ use std::time::{Duration, Instant};
 
 use bytes::{Bytes, BytesMut};
 use futures_util::StreamExt;
+use object_store::client::HttpError;
 use object_store::path::Path;
 use object_store::{Error, GetOptions, ObjectStore};
 use tokio::time::timeout;
 
 use crate::retries::{Attempt, Failure, Kind, Next, Retries};
-use crate::service::Refusal;
 use crate::shared::{Shared, is_weak};
 
 /// The slowest that an answer may be on the whole, in bytes a second, before it is requested again.
@@ -107,27 +107,50 @@ async fn receive(
 
 /// The kind of attempt that an error of a store is.
 pub(crate) fn attempt_of(error: &Error) -> Attempt {
+    let mut is_of_network = false;
     let mut cause: Option<&(dyn std::error::Error + 'static)> = Some(error);
     while let Some(found) = cause {
-        if let Some(refusal) = found.downcast_ref::<Refusal>() {
-            let kind = if matches!(refusal, Refusal::Final(_)) { Kind::Refused } else { Kind::Denied };
-            return Attempt { kind, reason: one_line(refusal) };
+        if let Some(Attempt { kind, reason }) = found.downcast_ref() {
+            return Attempt { kind: *kind, reason: one_line(reason) };
         }
+        if is_final(found) {
+            let reason = format!(
+                "{}; check the URL, the certificate of the server, and storage_options= (without TLS they need \
+                 \"allow_http\": \"true\")",
+                whole(error)
+            );
+            return Attempt { kind: Kind::Refused, reason };
+        }
+        is_of_network |= found.is::<HttpError>();
         cause = found.source();
+    }
+    if matches!(error, Error::NotSupported { .. }) {
+        let reason = "all of it, where a part was asked for: the server does not serve parts".to_owned();
+        return Attempt { kind: Kind::Odd, reason };
     }
     let kind = match error {
         Error::NotFound { .. } => Kind::Missing,
         Error::Precondition { .. } => Kind::Changed,
         Error::PermissionDenied { .. } | Error::Unauthenticated { .. } => Kind::Denied,
-        // The store of servers of the web says so of one that ignores ranges.
-        Error::NotSupported { .. } => Kind::Whole,
-        _ => Kind::Disturbed,
+        _ if is_of_network => Kind::Disturbed,
+        // An answer that is none of the store's protocol.
+        _ => Kind::Odd,
     };
-    Attempt { kind, reason: one_line(error) }
+    Attempt { kind, reason: whole(error) }
+}
+
+/// Whether an error of the network is there each time: a certificate, a redirect in a circle, a URL that cannot be asked.
+fn is_final(error: &(dyn std::error::Error + 'static)) -> bool {
+    if let Some(error) = error.downcast_ref::<reqwest::Error>() {
+        return error.is_redirect() || error.is_builder();
+    }
+    let inner = error.downcast_ref::<std::io::Error>().and_then(std::io::Error::get_ref);
+    let inner = inner.and_then(|inner| inner.downcast_ref::<rustls::Error>());
+    matches!(inner.or_else(|| error.downcast_ref()), Some(rustls::Error::InvalidCertificate(_)))
 }
 
 /// The error and its causes, each only if it adds something, in one line of bounded length.
-fn one_line(error: &dyn std::error::Error) -> String {
+fn whole(error: &dyn std::error::Error) -> String {
     let mut line = error.to_string();
     let mut cause = error.source();
     while let Some(found) = cause {
@@ -137,7 +160,11 @@ fn one_line(error: &dyn std::error::Error) -> String {
         }
         cause = found.source();
     }
-    let line: String = line.split_whitespace().collect::<Vec<_>>().join(" ");
+    one_line(&line)
+}
+
+fn one_line(text: &str) -> String {
+    let line: String = text.split_whitespace().collect::<Vec<_>>().join(" ");
     line.chars().take(400).collect()
 }
 

@@ -6,25 +6,34 @@
 use bytes::Bytes;
 use object_store::path::Path;
 
+use crate::retries::{Attempt, Kind};
+
 /// The elements of objects and of folders, with the element inside that holds the key.
 const ELEMENTS: [(&str, &str); 4] =
     [("Contents", "Key"), ("CommonPrefixes", "Prefix"), ("Blob", "Name"), ("BlobPrefix", "Name")];
+
+/// The elements around all others.
+const ROOTS: [&str; 2] = ["<ListBucketResult", "<EnumerationResults"];
 
 /// Keys of a page that no request can name. Keys of folders end in a slash.
 #[derive(Debug, Clone, Default)]
 pub(crate) struct OddKeys(pub(crate) Vec<String>);
 
-/// A page without the keys that no request can name, and these. The error says that the page is not whole.
-pub(crate) fn page(body: Bytes) -> Result<(Bytes, OddKeys), String> {
+/// A page without the keys that no request can name, and these. The error says that the page is not whole, or no page.
+pub(crate) fn page(body: Bytes) -> Result<(Bytes, OddKeys), Attempt> {
     let mut odd = OddKeys::default();
-    let Ok(xml) = std::str::from_utf8(&body) else { return Ok((body, odd)) };
+    let xml = std::str::from_utf8(&body).unwrap_or_default();
+    if !ROOTS.iter().any(|root| xml.contains(root)) {
+        let start = String::from_utf8_lossy(&body[..body.len().min(100)]);
+        return Err(Attempt { kind: Kind::Odd, reason: format!("no listing in XML, but {start:?}") });
+    }
     if inside(xml, "IsTruncated") == Some("true")
         && inside(xml, "NextContinuationToken").is_none_or(str::is_empty)
     {
-        return Err("expected the token of the next page of a listing (NextContinuationToken), found a page that is cut off \
+        let reason = "expected the token of the next page of a listing (NextContinuationToken), found a page that is cut off \
                     (IsTruncated) without one: the store knows only the first version of S3's listings; name its objects one \
-                    by one, without globs"
-            .to_owned());
+                    by one, without globs";
+        return Err(Attempt { kind: Kind::Refused, reason: reason.to_owned() });
     }
     let (mut kept, mut rest) = (String::new(), xml);
     while let Some((before, element, after)) = next(rest) {
@@ -139,10 +148,13 @@ mod tests {
         let truncated = "<IsTruncated>true</IsTruncated>";
         for rest in ["", "<NextContinuationToken></NextContinuationToken>", "<NextMarker>a</NextMarker>"] {
             let error = page(listed(&["a"], &format!("{truncated}{rest}"))).unwrap_err();
-            assert!(error.contains("first version of S3's listings"), "{error}");
+            assert!(error.reason.contains("first version of S3's listings"), "{error}");
         }
         let token = "<NextContinuationToken>t</NextContinuationToken>";
         assert!(page(listed(&["a"], &format!("{truncated}{token}"))).is_ok());
         assert!(page(listed(&["a"], "<IsTruncated>false</IsTruncated>")).is_ok());
+        for other in ["", "<html><body>Log in</body></html>"] {
+            assert_eq!(page(other.into()).unwrap_err().kind, Kind::Odd);
+        }
     }
 }

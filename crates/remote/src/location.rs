@@ -51,15 +51,16 @@ impl Location {
     }
 
     fn of_hub(url: &str, rest: &str) -> Result<Self, String> {
-        let mut parts = rest.splitn(4, '/');
-        match [parts.next(), parts.next(), parts.next(), parts.next()] {
-            [Some("datasets"), Some(owner), Some(name), Some(key)]
-                if !owner.is_empty() && !name.is_empty() =>
-            {
-                Ok(Self { root: format!("hf://datasets/{owner}/{name}"), key: key.to_owned() })
-            }
-            _ => Err(format!("{url}: expected hf://datasets/owner/name@revision/path")),
-        }
+        let found = rest.strip_prefix("datasets/").and_then(|rest| {
+            // A name without an owner has a revision, or else would be an owner.
+            let has_owner = !rest.split('/').next()?.contains('@');
+            let slashes = rest.match_indices('/').map(|(at, _)| at);
+            let (repository, key) = rest.split_at(slashes.skip(usize::from(has_owner)).next()?);
+            repository.split('/').all(|part| !part.is_empty()).then_some((repository, key))
+        });
+        let (repository, key) =
+            found.ok_or_else(|| format!("{url}: expected hf://datasets/owner/name@revision/path"))?;
+        Ok(Self { root: format!("hf://datasets/{repository}"), key: key[1..].to_owned() })
     }
 }
 
@@ -75,6 +76,8 @@ mod tests {
         assert_eq!(parsed("s3://b"), Ok(("s3://b".into(), String::new())));
         assert!(parsed("s3:///a").unwrap_err().contains("bucket"));
         assert_eq!(parsed("hf://datasets/o/n@0f/a/b"), Ok(("hf://datasets/o/n@0f".into(), "a/b".into())));
+        assert_eq!(parsed("hf://datasets/o/n/a@b"), Ok(("hf://datasets/o/n".into(), "a@b".into())));
+        assert_eq!(parsed("hf://datasets/n@0f/a/b"), Ok(("hf://datasets/n@0f".into(), "a/b".into())));
         let address = |url| Location::parse(url).unwrap().web_address();
         assert_eq!(address("gs://b/a?b"), None);
         for (url, expected) in [

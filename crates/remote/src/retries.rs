@@ -4,7 +4,7 @@
 //! | --- | --- | --- |
 //! | connection refused or reset, a stalled or short answer, 408, 429, 5xx | `retry_timeout` | [`Failure::Unavailable`] |
 //! | 401, 403: a token may have expired | a minute | [`Failure::Unavailable`] |
-//! | a server that ignores ranges, as some do now and then | ten seconds | [`Failure::Unavailable`] |
+//! | a server that ignores ranges, as some do now and then, or whose answer is not understood | ten seconds | [`Failure::Unavailable`] |
 //! | an answer that no later one will differ from | not at all | [`Failure::Unavailable`] |
 //! | 404, 410: the manifest says that the object is there | ten seconds | [`Failure::Missing`] |
 //! | another size or `ETag` than before | ten seconds | [`Failure::Changed`] |
@@ -36,14 +36,15 @@ pub(crate) enum Kind {
     Missing,
     Changed,
     Denied,
-    /// The whole object is the answer where a part was asked for.
-    Whole,
+    /// An answer that is none of the protocol's, such as the whole object where a part was asked for.
+    Odd,
     Refused,
     Disturbed,
 }
 
 /// One failed attempt.
-#[derive(Debug, Clone)]
+#[derive(Debug, Clone, thiserror::Error)]
+#[error("{reason}")]
 pub(crate) struct Attempt {
     pub(crate) kind: Kind,
     pub(crate) reason: String,
@@ -97,7 +98,7 @@ impl Retries {
         let limit = match attempt.kind {
             Kind::Disturbed => self.retry_timeout,
             Kind::Denied => self.retry_timeout.min(Duration::from_secs(60)),
-            Kind::Missing | Kind::Changed | Kind::Whole => self.retry_timeout.min(Duration::from_secs(10)),
+            Kind::Missing | Kind::Changed | Kind::Odd => self.retry_timeout.min(Duration::from_secs(10)),
             Kind::Refused => Duration::ZERO,
         };
         let elapsed = now.duration_since(first);
@@ -135,9 +136,9 @@ fn give_up(what: &str, attempt: Attempt, attempts: u32, elapsed: Duration) -> Fa
             "{what}: the store denied access: {reason}, {tried}; renew the credentials, or set storage_options=, and \
              continue from the last saved state"
         )),
-        Kind::Whole => Failure::Unavailable(format!(
-            "{what}: expected a part of the object, found all of it: the server does not serve parts, {tried}; download the \
-             object, or put it into a store"
+        Kind::Odd => Failure::Unavailable(format!(
+            "{what}: expected a listing, the size of the object, or a part of it, found another answer: {reason}, {tried}; \
+             download the object, or put it into a store"
         )),
         Kind::Refused => Failure::Unavailable(format!("{what}: {reason}")),
         Kind::Disturbed => Failure::Unavailable(format!(
@@ -182,7 +183,7 @@ mod tests {
         assert!(matches!(seconds(&[Kind::Disturbed]), (600..620, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Denied]), (60..80, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Missing]), (10..21, Failure::Missing(_))));
-        assert!(matches!(seconds(&[Kind::Whole]), (10..21, Failure::Unavailable(_))));
+        assert!(matches!(seconds(&[Kind::Odd]), (10..21, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Refused]), (0, Failure::Unavailable(_))));
         assert!(matches!(seconds(&[Kind::Changed]), (10..21, Failure::Changed(_))));
     }

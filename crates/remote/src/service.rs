@@ -4,6 +4,7 @@ use std::pin::Pin;
 use std::sync::{Arc, Mutex};
 
 use bytes::Bytes;
+use futures_util::StreamExt;
 use object_store::client::{
     HttpClient, HttpConnector, HttpError, HttpErrorKind, HttpRequest, HttpResponse, HttpService,
     ReqwestConnector,
@@ -12,17 +13,13 @@ use object_store::{ClientOptions, HeaderMap, HeaderValue};
 
 use crate::counters::lock;
 use crate::listing;
+use crate::retries::{Attempt, Kind as Failed};
 
-/// An answer that trying again does not change.
-#[derive(Debug, thiserror::Error)]
-pub(crate) enum Refusal {
-    /// The value that was expected, the one that was found, and advice.
-    #[error("{0}")]
-    Final(String),
-    /// The store denies access.
-    #[error("{0}")]
-    Denied(String),
-}
+/// The bytes that are read of an answer that says why a request failed.
+const REASON_BYTES: usize = 4 << 10;
+/// Codes in an answer of 400 that say that credentials are too old, or not those of this store.
+const DENIALS: [&str; 4] =
+    ["ExpiredToken", "TokenRefreshRequired", "InvalidToken", "AuthorizationHeaderMalformed"];
 
 /// The kind of a store.
 #[derive(Debug, Clone, PartialEq, Eq)]
@@ -83,21 +80,25 @@ impl Service {
             && request.uri().query().is_some_and(|query| {
                 query.split('&').any(|part| part == "list-type=2" || part == "comp=list")
             });
-        match &self.kind {
-            Kind::Web if request.method() == "HEAD" => return self.size(request).await,
+        let is_read = request.method() == "GET" || request.method() == "HEAD";
+        let answer = match &self.kind {
+            Kind::Web if request.method() == "HEAD" => self.size(request).await?,
             Kind::Google(bucket) if is_part(&request, bucket) => {
                 // An object that is stored compressed is else inflated on the way, without its size and ranges.
                 request.headers_mut().insert("accept-encoding", HeaderValue::from_static("gzip"));
+                self.inner.execute(request).await?
             }
-            _ => {}
-        }
-        let answer = self.inner.execute(request).await?;
+            _ => self.inner.execute(request).await?,
+        };
         match answer.status().as_u16() {
             200 if is_listing => page(answer).await,
-            401 | 403 if is_listing => Err(denied(answer).await),
+            404 if is_listing => Err(failed(answer, is_read).await),
             // An object that is gone for ever.
             410 => Ok(with_status(answer, 404)),
-            _ => Ok(answer),
+            200..300 | 304 | 404 | 412 => Ok(answer),
+            // The crate knows what it has written.
+            409 if !is_read => Ok(answer),
+            _ => Err(failed(answer, is_read).await),
         }
     }
 
@@ -108,7 +109,6 @@ impl Service {
         let answer = self.inner.execute(request).await?;
         match answer.status().as_u16() {
             200 if answer.headers().contains_key("content-length") => return Ok(answer),
-            410 => return Ok(with_status(answer, 404)),
             200 | 400 | 403 | 405 | 501 => {}
             _ => return Ok(answer),
         }
@@ -150,21 +150,72 @@ fn whole_size(headers: &HeaderMap) -> Option<HeaderValue> {
 /// A page of a listing without the keys that cannot be named, which it carries beside.
 async fn page(answer: HttpResponse) -> Answer {
     let (mut parts, body) = answer.into_parts();
-    let (body, odd) = listing::page(body.bytes().await?).map_err(refused)?;
+    let (body, odd) = listing::page(body.bytes().await?)
+        .map_err(|attempt| HttpError::new(HttpErrorKind::Unknown, attempt))?;
     parts.headers.remove("content-length");
     parts.extensions.insert(odd);
     Ok(HttpResponse::from_parts(parts, body.into()))
 }
 
-async fn denied(answer: HttpResponse) -> HttpError {
-    let status = answer.status();
-    let body = answer.into_body().bytes().await.unwrap_or_default();
-    let reason = format!("{status}: {}", String::from_utf8_lossy(&body));
-    HttpError::new(HttpErrorKind::Unknown, Refusal::Denied(reason))
+/// The error that an answer with this status is.
+async fn failed(answer: HttpResponse, is_read: bool) -> HttpError {
+    let (parts, body) = answer.into_parts();
+    let mut text = Vec::new();
+    let mut chunks = body.bytes_stream();
+    while let Some(Ok(chunk)) = chunks.next().await {
+        text.extend_from_slice(&chunk[..chunk.len().min(REASON_BYTES - text.len())]);
+        if text.len() == REASON_BYTES {
+            break;
+        }
+    }
+    let text = String::from_utf8_lossy(&text);
+    let kind = kind_of(parts.status.as_u16(), &text);
+    let found = format!("{}: {text}", parts.status);
+    let reason = match parts.status.as_u16() {
+        300..400 => {
+            let region = parts.headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());
+            let region = region.map(|region| format!(", here {region}")).unwrap_or_default();
+            format!(
+                "expected the object, found a redirect without an address, {found}; set the region of the bucket in \
+                     storage_options={{\"aws_region\": ...}}{region}"
+            )
+        }
+        416 => format!(
+            "expected the bytes of the manifest, found an object with fewer, {found}: the object has changed since; restore \
+             it, or create the dataset again"
+        ),
+        404 => {
+            format!("expected a bucket or container to list, found none of this name, {found}; check the URL")
+        }
+        _ if kind == Failed::Refused => format!(
+            "expected an answer with the object or listing, found {found}; the server refuses such requests: check the URL \
+             and storage_options="
+        ),
+        _ => found,
+    };
+    // The crate itself repeats parts of what it writes.
+    let again = kind == Failed::Disturbed && !is_read;
+    let again = if again { HttpErrorKind::Connect } else { HttpErrorKind::Unknown };
+    HttpError::new(again, Attempt { kind, reason })
+}
+
+/// The kind of failure that a status is, with what the answer says: see docs/buckets.md.
+fn kind_of(status: u16, text: &str) -> Failed {
+    match status {
+        401 | 403 | 407 => Failed::Denied,
+        400 if text.contains("RequestTimeout") => Failed::Disturbed,
+        // The answer to a question for a size has no text.
+        400 if text.is_empty() || DENIALS.iter().any(|code| text.contains(code)) => Failed::Denied,
+        408 | 425 | 429 => Failed::Disturbed,
+        416 => Failed::Changed,
+        501 | 505 | 511 => Failed::Refused,
+        500.. => Failed::Disturbed,
+        _ => Failed::Refused,
+    }
 }
 
 fn refused(reason: String) -> HttpError {
-    HttpError::new(HttpErrorKind::Unknown, Refusal::Final(reason))
+    HttpError::new(HttpErrorKind::Unknown, Attempt { kind: Failed::Refused, reason })
 }
 
 fn with_status(answer: HttpResponse, status: u16) -> HttpResponse {

@@ -1,14 +1,16 @@
 //! Small objects that are read and written as a whole, and files that become objects: whole, or not at all.
 
-use std::io::Read;
+use std::io::{Read, Write};
 use std::path::Path as File;
 use std::time::Duration;
 
 use bytes::Bytes;
+use futures_util::{StreamExt, stream};
 use object_store::path::Path;
 use object_store::{Error, ObjectStore, ObjectStoreExt, PutPayload, WriteMultipart};
 
 use crate::client::{Client, Stop};
+use crate::fetch::{Wanted, fetch};
 use crate::retries::Failure;
 
 /// The longest file that is sent in one request.
@@ -33,6 +35,26 @@ impl Client {
             }
         });
         self.block_on(found, stop)
+    }
+
+    /// Makes a file of an object of `size` bytes. Ends soon after `stop` is true.
+    pub fn download(&self, url: &str, size: u64, file: &File, stop: Stop<'_>) -> Result<(), Failure> {
+        let (store, path, _) = self.find(url)?;
+        let wanted = Wanted { url: url.into(), store, path, size };
+        let unwritten = |error: std::io::Error| {
+            Failure::Unavailable(format!("{}: expected to write the file, found: {error}", file.display()))
+        };
+        let mut out = std::fs::File::create(file).map_err(unwritten)?;
+        let ranges = (0..size).step_by(PART_BYTES as usize).map(|at| at..(at + PART_BYTES).min(size));
+        let work = async {
+            let fetched = ranges.map(|range| fetch(&self.shared, &wanted, range));
+            let mut pieces = stream::iter(fetched).buffered(AT_ONCE);
+            while let Some(piece) = pieces.next().await {
+                out.write_all(&piece?).map_err(unwritten)?;
+            }
+            Ok(())
+        };
+        self.block_on(work, stop)
     }
 
     /// Makes an object of these bytes, in place of one that is there. Ends soon after `stop` is true.

@@ -1,5 +1,7 @@
 """Files of data sets on the Hugging Face Hub: `hf://datasets/owner/name@revision/path`, listed by its HTTP API.
 
+A few old data sets are also named without an owner; the hub then says which one is meant.
+
 A revision is looked up once and becomes the commit that it names, `hf://datasets/owner/name@0f3c.../path`, so that the
 files of a run cannot change under it. The core reads them at the URLs that such names stand for.
 """
@@ -17,7 +19,10 @@ from typing import Any
 import gristmill._core as _core
 from gristmill.errors import GristmillError, MissingShardError
 
-_URL = re.compile(r"(hf://datasets/([^/@]+/[^/@]+))(?:@(refs/(?:convert|pr)/[^/]+|[^/]+))?/(.*)", re.DOTALL)
+# Names with a revision, which need no owner, and those without one.
+_WITH_REVISION = re.compile(r"hf://datasets/((?:[^/@]+/)?[^/@]+)@(refs/(?:convert|pr)/[^/]+|[^/]+)/(.*)", re.DOTALL)
+_WITH_OWNER = re.compile(r"hf://datasets/([^/@]+/[^/@*?[]+)/(.*)", re.DOTALL)
+_WITHOUT_OWNER = re.compile(r"hf://datasets/([^/@*?[]+)/(.*)", re.DOTALL)
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
 # Files that are asked for in one request.
 _PATHS_AT_ONCE = 500
@@ -57,10 +62,23 @@ class Hub:
           MissingShardError: it names no data set, or the hub knows none of that name and revision.
           GristmillError: the hub cannot be reached.
         """
-        root, repository, revision, path = _divided(url)
-        if not path:
+        failure = None
+        readings = _readings(url)
+        for repository, revision, path in readings:
+            if not path:
+                break
+            try:
+                commit, name = self._commit(repository, revision)
+            except MissingShardError as error:
+                failure = failure or error
+                continue
+            # The hub says what stands for a name without owner.
+            return f"hf://datasets/{repository if '/' in repository else name}@{commit}/{path}"
+        if failure is None:
             raise _wrong_form(url)
-        return f"{root}@{self._commit(repository, revision)}/{path}"
+        if "/" not in readings[0][0]:
+            raise MissingShardError(f"{_wrong_form(url)}; without an owner: {failure}")
+        raise failure
 
     def list_below(self, url: str) -> tuple[list[tuple[str, int]], list[str]]:
         """Path and size of each file below a folder, and those that no request can name: there are none."""
@@ -76,7 +94,7 @@ class Hub:
         """The sizes of files in bytes; None for one that is not there."""
         named = [_divided(url) for url in urls]
         wanted: dict[tuple[str, str], list[str]] = {}
-        for _, repository, revision, path in named:
+        for repository, revision, path in named:
             wanted.setdefault((repository, revision), []).append(path)
         found: dict[tuple[str, str, str], int] = {}
         for (repository, revision), paths in wanted.items():
@@ -87,9 +105,10 @@ class Hub:
                 found |= {
                     (repository, revision, entry["path"]): entry["size"] for entry in entries if entry["type"] == "file"
                 }
-        return [found.get((repository, revision, path)) for _, repository, revision, path in named]
+        return [found.get((repository, revision, path)) for repository, revision, path in named]
 
-    def _find_commit(self, repository: str, revision: str) -> str:
+    def _find_commit(self, repository: str, revision: str) -> tuple[str, str]:
+        """The commit of a revision, and the data set's own name."""
         try:
             found, _ = self._ask(f"{self._endpoint}/api/datasets/{repository}/revision/{_quoted(revision)}")
         except _NotThereError:
@@ -97,12 +116,11 @@ class Hub:
                 f"hf://datasets/{repository}@{revision}: the hub knows no such data set or revision (a slash in a "
                 "revision is written %2F)"
             ) from None
-        commit: str = found["sha"]
-        return commit
+        return found["sha"], found.get("id", repository)
 
     def _tree(self, url: str, *, recursive: bool) -> Iterator[tuple[str, int | None]]:
         """The path of each file and folder below a folder, and the size of each file."""
-        _, repository, revision, folder = _divided(url)
+        repository, revision, folder = _divided(url)
         page: str | None = (
             f"{self._endpoint}/api/datasets/{repository}/tree/{_quoted(revision)}"
             f"/{urllib.parse.quote(folder.rstrip('/'))}".rstrip("/")
@@ -153,6 +171,11 @@ class Hub:
                         f"{url}: the hub denies access ({error.code}): there is no such data set, or it is private or "
                         "gated: set HF_TOKEN to a token that may read it, or log in with: hf auth login"
                     ) from None
+                if error.code not in (408, 425, 429) and (error.code < 500 or error.code in (501, 505, 511)):
+                    raise GristmillError(
+                        f"{url}: expected an answer of the hub, found {error.code} {error.reason}: it refuses such "
+                        "requests; check the URL, and set HF_ENDPOINT if the hub is elsewhere"
+                    ) from None
                 failure: Exception = error
             except (OSError, ValueError) as error:
                 failure = error
@@ -167,21 +190,35 @@ class Hub:
 
 def root_of(url: str) -> tuple[str, str]:
     """The part of a URL that names the data set and its revision, with a slash at the end, and the path in it."""
-    root, _, revision, path = _divided(url)
-    return f"{root}@{revision}/", path
+    repository, revision, path = _divided(url)
+    return f"hf://datasets/{repository}@{revision}/", path
 
 
-def _divided(url: str) -> tuple[str, str, str, str]:
-    found = _URL.fullmatch(url)
-    if not found:
+def _divided(url: str) -> tuple[str, str, str]:
+    """Name, revision and path of a URL."""
+    return _readings(url)[0]
+
+
+def _readings(url: str) -> list[tuple[str, str, str]]:
+    """Name, revision and path in each way that a URL may be read: `datasets/squad/x/y.jsonl` may have an owner or none.
+
+    Raises:
+      MissingShardError: there is none.
+    """
+    if found := _WITH_REVISION.fullmatch(url):
+        repository, revision, path = found.groups()
+        revision = urllib.parse.unquote(revision)
+        return [(repository, f"refs/convert/{revision[1:]}" if revision.startswith("~") else revision, path)]
+    both = [found for form in (_WITH_OWNER, _WITHOUT_OWNER) if (found := form.fullmatch(url))]
+    if not both:
         raise _wrong_form(url)
-    root, repository, revision, path = found.groups()
-    revision = urllib.parse.unquote(revision or "main")
-    return root, repository, f"refs/convert/{revision[1:]}" if revision.startswith("~") else revision, path
+    return [(found[1], "main", found[2]) for found in both]
 
 
 def _wrong_form(url: str) -> MissingShardError:
-    return MissingShardError(f"{url!r}: expected hf://datasets/owner/name@revision/path")
+    return MissingShardError(
+        f"{url!r}: expected hf://datasets/owner/name@revision/path: other files of the hub are not read"
+    )
 
 
 def _quoted(revision: str) -> str:

@@ -122,7 +122,11 @@ def test_missing_data_sets_and_files_are_named(hub):
         (f"{DATA}/none.gz", "no such object: 'hf://datasets/owner/data.set/none.gz'"),
         (f"{DATA}/none/*.gz", "no object matches the glob"),
         ("hf://models/owner/name/x", "expected hf://datasets/owner/name@revision/path"),
-        ("hf://datasets/name/x", "expected hf://datasets/owner/name@revision/path"),
+        (
+            "hf://datasets/name/x",
+            "expected hf://datasets/owner/name@revision/path.*hf://datasets/name@main: the hub knows",
+        ),
+        ("hf://datasets/*/x", "expected hf://datasets/owner/name@revision/path"),
         (f"{DATA}/", "expected hf://datasets/owner/name@revision/path"),
         (
             f"{DATA}@new/branch/x",
@@ -139,6 +143,33 @@ def test_names_of_renamed_data_sets_are_followed(folder, hub, encoder, names):
     old = [f"hf://datasets/owner/old/{name}" for name in names]
     found = dataset(old, encoder, storage_options=hub.options())
     assert_same_batches(found, dataset([str(folder / name) for name in names], encoder))
+
+
+@pytest.mark.parametrize("name", ["data/*/*.gz", "data/0003/en train.json.gz", "**/*.gz", "README.md"])
+@pytest.mark.parametrize("revision", ["", "@main", "@refs/convert/parquet", f"@{OLD}"])
+def test_names_without_an_owner_are_those_that_the_hub_has_for_them(folder, hub, name, revision):
+    hub.renamed = {"words": NAME}
+    found = gm.Manifest.find(f"hf://datasets/words{revision}/{name}", hub.options())
+    assert found.paths == gm.Manifest.find(f"{DATA}/{name}", hub.options()).paths
+    assert found.sizes == gm.Manifest.find(f"{folder}/{name}").sizes
+
+
+def test_hub_with_names_without_owners_is_read(folder, hub, encoder):
+    """As a mirror may have them: the commit makes such a name one that the core knows."""
+    hub.datasets["words"] = hub.datasets[NAME]
+    for path in list(hub.files.objects):
+        hub.files.objects[path.replace(NAME, "words")] = hub.files.objects[path]
+    found = dataset("hf://datasets/words@main/data/*/*.gz", encoder, storage_options=hub.options())
+    assert found.manifest.paths[0].startswith(f"hf://datasets/words@{OLD}/")
+    assert_same_batches(found, dataset(f"{folder}/data/*/*.gz", encoder))
+
+
+@pytest.mark.parametrize("status", [400, 405, 451, 501])
+def test_answer_of_the_hub_that_is_no_outage_is_not_waited_out(hub, status):
+    hub.failures = [status] * 100
+    with pytest.raises(gm.GristmillError, match=f"found {status} .*: it refuses such requests"):
+        gm.Manifest.find(f"{DATA}/**", hub.options())
+    assert len(hub.requests) == 1
 
 
 def test_revisions_have_any_name(hub):
