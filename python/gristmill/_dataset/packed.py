@@ -385,6 +385,20 @@ class PackedDataset(SourceDataset, grain.IterDataset[Element]):
             Stage(step, rows.sequence_length, rows.batch_size) for step, rows, _ in ((0, spec.rows, 0), *spec.stages)
         ]
 
+    def check_one_size(self, taker: str) -> None:
+        """Refuses stages on behalf of a program that takes batches of one size.
+
+        Args:
+          taker: the program, for the message.
+
+        Raises:
+          ArgumentError: there are stages.
+        """
+        if self._spec.stages:
+            raise ArgumentError(
+                f"stages={self._spec.rows.stages}: {taker} takes batches of one size; leave stages= out"
+            )
+
     @property
     def own_lanes(self) -> list[int]:
         """The lanes that this dataset loads, in the order of its rows: a state of its iterator holds these."""
