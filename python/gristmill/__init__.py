@@ -53,6 +53,7 @@ from gristmill.errors import (
 if TYPE_CHECKING:
     from gristmill._dataset.context_parallel import context_parallel, context_parallel_inverse
     from gristmill._dataset.cu_seqlens import cu_seqlens
+    from gristmill._dataset.digest import batch_digest
     from gristmill._dataset.iterator import PackedDatasetIterator
     from gristmill._dataset.packed import PackedDataset
     from gristmill._files.packed_rows import PackedRows
@@ -111,6 +112,7 @@ __all__ = [
     "VideoModel",
     "VideoPlan",
     "__version__",
+    "batch_digest",
     "build_info",
     "check_replicas",
     "context_parallel",
@@ -128,6 +130,7 @@ __all__ = [
 # Their modules take time to load, and some need JAX: only the names that need them load them.
 _LAZY = {
     "PackedDataset": "_dataset.packed",
+    "batch_digest": "_dataset.digest",
     "PackedDatasetIterator": "_dataset.iterator",
     "PackedRows": "_files.packed_rows",
     "context_parallel": "_dataset.context_parallel",

@@ -98,7 +98,7 @@ def layout_fields(
     layout: str,
     sequence_length: int,
     max_segments: int,
-    provenance: tuple[int, bool],
+    provenance: tuple[int, int],
     has_mask: bool = False,
     source_arrays: bool = False,
     images: ImageTextPlan | None = None,

@@ -169,7 +169,7 @@ mod tests {
 
     fn schema(rows: usize, length: usize, provenance: usize) -> Arc<BatchSchema> {
         let fields = Layout::Grain.fields(length, 1, false).into_iter();
-        Arc::new(BatchSchema::new(rows, fields.chain(provenance_field(provenance, false)).collect()))
+        Arc::new(BatchSchema::new(rows, fields.chain(provenance_field(provenance, 4)).collect()))
     }
 
     #[test]

@@ -7,15 +7,10 @@ use crate::spec::fields::{FieldSpec, Per};
 /// A field of a layout: name, dtype, content, and the value of padding.
 type Entry = (&'static str, DType, Content, i32);
 
-/// Numbers in an entry of a row's provenance: shard, record, offset, length; and the sample of the record, where records
-/// may become several.
-pub fn provenance_width(makes_several: bool) -> usize {
-    if makes_several { 5 } else { 4 }
-}
-
-/// The field of the provenance of rows with so many entries, if they have any.
-pub fn provenance_field(entries: usize, makes_several: bool) -> Option<Field> {
-    let row_shape = vec![entries, provenance_width(makes_several)];
+/// The field of the provenance of rows with so many entries of so many numbers, if they have any. The sixth number is the
+/// epoch.
+pub fn provenance_field(entries: usize, width: usize) -> Option<Field> {
+    let row_shape = vec![entries, width];
     (entries > 0).then(|| Field::new("provenance", DType::Int32, row_shape, Content::Provenance, 0))
 }
 

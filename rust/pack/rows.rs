@@ -284,8 +284,8 @@ fn write_provenance<E: Element>(row: &mut [E], segment: &Segment, _: E) {
     let TokenSlice { ids, offset, document, .. } = segment.tokens;
     // Only a shard of two billion lines goes beyond int32: such numbers saturate.
     let piece = u64::from(document.shard) + u64::from(segment.first_piece);
-    let RecordPosition { record, sample, .. } = document.position;
-    let numbers = [piece, record, offset as u64, ids.len() as u64, sample];
+    let RecordPosition { epoch, record, sample, .. } = document.position;
+    let numbers = [piece, record, offset as u64, ids.len() as u64, sample, epoch];
     for (element, number) in entry.iter_mut().zip(numbers) {
         *element = E::from_i32(i32::try_from(number).unwrap_or(i32::MAX));
     }

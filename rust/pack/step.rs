@@ -8,7 +8,6 @@ use super::queue::RowCounts;
 use super::rows::{self, Segment};
 use super::tokens::{Token, TokenSlice};
 use super::trained::has_label;
-use crate::batch::layouts::provenance_width;
 use crate::batch::ring::{LaneWriter, LentPart};
 use crate::batch::schema::Content;
 use crate::error::Error;
@@ -23,6 +22,8 @@ pub(super) struct StepWriter {
     /// The source of the row that is being filled.
     source: usize,
     writer: LaneWriter<Report>,
+    /// The numbers of an entry of provenance.
+    provenance_width: usize,
     /// The row that is being filled, and up to which index.
     row: usize,
     filled: usize,
@@ -73,8 +74,12 @@ impl StepWriter {
         let mut fields = writer.schema().fields().iter();
         let field = fields.position(|field| field.content == Content::Pixels);
         let field = field.map(|index| (index, writer.schema().fields()[index].row_len()));
+        let mut fields = writer.schema().fields().iter();
+        let provenance = fields.find(|field| field.content == Content::Provenance);
+        let provenance_width = provenance.map_or(1, |field| field.row_shape[1]);
         Self {
             images: StepImages { field, ..StepImages::default() },
+            provenance_width,
             stream: Arc::clone(stream),
             source: 0,
             writer,
@@ -349,7 +354,7 @@ impl StepWriter {
             opens,
             multiple: self.spec().rows.segment_multiple,
             images_before: self.images.images,
-            provenance_width: provenance_width(self.stream.makes_several()),
+            provenance_width: self.provenance_width,
             mask_width: self.stream.image_rows().map_or(1, ImageRows::mask_width),
         };
         rows::write(&mut self.writer.row(self.row), &segment);

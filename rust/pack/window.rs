@@ -218,7 +218,9 @@ impl Window {
                     _ => left.iter().all(Range::is_empty),
                 };
                 if is_all {
-                    of_record.iter_mut().for_each(|samples| samples.push(document.position));
+                    if let Some(samples) = &mut of_record {
+                        samples.push(document.position);
+                    }
                 } else {
                     for position in of_record.take().into_iter().flatten() {
                         carried.add_sample(position, Given::All);

@@ -674,7 +674,7 @@ fn pool(stream: &StreamSpec, host: &HostSpec) -> Arc<Pool> {
     if stream.has_pairs() {
         fields.push(pair_field(segments));
     }
-    fields.extend(provenance_field(host.provenance, stream.makes_several()));
+    fields.extend(provenance_field(host.provenance, host.provenance_width));
     if host.names_sources && stream.mixing.is_some() {
         fields.extend(source_fields());
     }

@@ -26,6 +26,9 @@ use crate::quarantine::file::QuarantineFile;
 use crate::spec::{HostSpec, StreamSpec};
 use crate::store::Connection;
 
+/// A lane's cursors, the documents behind each that were delivered before a border, and its end of the ring.
+pub type LaneStart<'a> = (&'a [Cursor], &'a [Option<Arc<Carried>>], LaneWriter<Report>);
+
 /// Threads that fill the ring. Dropping the pool stops and joins them.
 pub struct WorkerPool {
     shared: Arc<Shared>,
@@ -98,7 +101,7 @@ impl WorkerPool {
         stream: &Arc<StreamSpec>,
         encoder: &Encoder,
         host: &HostSpec,
-        ends: Vec<(&[Cursor], &[Option<Arc<Carried>>], LaneWriter<Report>)>,
+        ends: Vec<LaneStart<'_>>,
         open_until: u64,
         times: &Arc<StageTimes>,
         quarantine_files: &[Option<Arc<QuarantineFile>>],

@@ -73,7 +73,7 @@ pub fn field_specs(plans: Vec<FieldPlan>) -> Result<Vec<FieldSpec>, Error> {
 }
 
 /// The fields of a layout, in the order of a batch's arrays. `max_segments`: the most segments of a row.
-/// `provenance`: its entries in a row, and whether records may become several samples. `has_mask`: of
+/// `provenance`: its entries in a row, and the numbers of each. `has_mask`: of
 /// samples that say which of their tokens are trained on. `source_arrays`: with those that say which source a row is
 /// of. `images`: with those of images. `fields`: with
 /// those that travel with tokens or samples. `has_pairs`: with the one that tells pairs. `pad_segments_to`: the multiple
@@ -85,7 +85,7 @@ pub fn layout_fields(
     layout: &str,
     sequence_length: usize,
     max_segments: usize,
-    provenance: (usize, bool),
+    provenance: (usize, usize),
     has_mask: bool,
     source_arrays: bool,
     images: Option<ImageTextPlan>,

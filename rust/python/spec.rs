@@ -48,6 +48,7 @@ pub struct Spec {
     running: Running,
     stream_name: String,
     rows_per_lane: usize,
+    provenance_width: usize,
     delivers_untrained: bool,
     mixing: Option<MixingPlan>,
     carried_fields: Vec<FieldPlan>,
@@ -171,6 +172,7 @@ impl Spec {
             single_rows: self.rows.batch_size.is_none(),
             quarantine_file: quarantine_file.clone().map(|path| QuarantineFileSpec { path, stream }),
             provenance: *provenance,
+            provenance_width: self.provenance_width,
             names_sources: *source_arrays,
             attention_mask: *attention_mask,
         }

@@ -334,6 +334,9 @@ pub struct HostSpec {
     pub quarantine_file: Option<QuarantineFileSpec>,
     /// Entries of each row's provenance; 0 for none.
     pub provenance: usize,
+    /// The numbers of such an entry: shard, record, offset and length; with the fifth also the sample, with the sixth the
+    /// epoch.
+    pub provenance_width: usize,
     /// Whether rows of a mixture say which source they are of.
     pub names_sources: bool,
     /// Whether rows of the layout `hf` have a mask of their tokens.

@@ -22,6 +22,7 @@ from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
 from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
+from gristmill._cli.trace import trace
 from gristmill._cli.view import view
 from gristmill._core import __version__, build_info
 from gristmill._images.decoding import SLOW_JPEG
@@ -89,7 +90,7 @@ def cli() -> None:
     """
 
 
-for command in (demo, inspect, audit, view, pack, verify, certify, bench, index):
+for command in (demo, inspect, trace, audit, view, pack, verify, certify, bench, index):
     cli.add_command(command)
 
 

@@ -95,6 +95,23 @@ def state_of(path: str) -> "State | None":
     return None if is_shards else contents.saved_state(Path(path))
 
 
+def needed_state(path: str) -> "State":
+    """The saved state of a path.
+
+    Raises:
+      StateError: it is none, or damaged.
+    """
+    state = state_of(path)
+    if state is None:
+        raise StateError(f"{path}: expected a saved state of packed rows, found another file, or none")
+    return state
+
+
+def names_mixture(shards: tuple[str, ...]) -> bool:
+    """Whether `--shards` names a mixture file."""
+    return mixture_files.find(shards) is not None
+
+
 def opened_prompts(
     path: str,
     shards: tuple[str, ...],

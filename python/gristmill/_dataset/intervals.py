@@ -8,9 +8,11 @@
 The core makes the rows of each interval by a spec of its own, and carries what a lane has begun over the border.
 """
 
+import itertools
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass, replace
 
+import gristmill._core as _core
 from gristmill._filter.compiler import compile_filter
 from gristmill._mixture.mixing import of_source
 from gristmill._shards.energon_folder import FolderRows
@@ -88,6 +90,23 @@ def with_pieces(
     return numbered(first, edited), [
         (step, numbered(sources, edited[index + 1 :])) for index, (step, sources) in enumerate(edited)
     ]
+
+
+def dealt(source: SourceSpec, lanes: int, seed: int | None, epoch: int) -> list[list[int]]:
+    """The pieces of each lane in an epoch, by their index in the source, in the order in which it reads them."""
+    pieces = source.pieces
+    first = len(source.shards) - sum(source.added)
+    groups = dict.fromkeys(source.shards.paths[:first], 0)
+    for number, count in enumerate(source.added, 1):
+        groups |= dict.fromkeys(source.shards.paths[first : first + count], number)
+        first += count
+    found: list[list[int]] = [[] for _ in range(lanes)]
+    for _, group in itertools.groupby(range(len(pieces)), key=lambda index: groups[pieces[index].path]):
+        numbers = [*group]
+        sizes = [pieces[number].end - pieces[number].start for number in numbers]
+        for lane, share in zip(found, _core.deal(sizes, lanes, seed, epoch), strict=True):
+            lane += [numbers[index] for index in share]
+    return found
 
 
 def _names(edit: Edit, sources: Mapping[str, SourceSpec]) -> list[str]:

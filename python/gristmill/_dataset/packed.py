@@ -6,7 +6,7 @@ from typing import Any, Literal
 
 import numpy as np
 
-import gristmill._core as _core
+from gristmill._dataset.intervals import dealt
 from gristmill._dataset.iterator import Element, PackedDatasetIterator
 from gristmill._dataset.spec import Spec, resolve
 from gristmill._dataset.together import TogetherIterator
@@ -321,7 +321,8 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
     def plan(self, epoch: int = 0) -> list[list[str]]:
         """The shards of each lane in an epoch, in the order in which it reads them; pieces as `path[start:end]`.
 
-        In a mixture they are the shards of each source, one source after another, as if all were in that epoch.
+        In a mixture they are the shards of each source, one source after another, as if all were in that epoch. Shards
+        that edits add come last, also before their step.
 
         Raises:
           ArgumentError: `epoch` is below 0 or has more than 64 bits.
@@ -329,11 +330,9 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         """
         epoch = checks.integer("epoch", epoch, 0, 2**64 - 1)
         found: list[list[str]] = [[] for _ in range(self.lanes)]
-        for source in self._spec.sources:
-            pieces = source.pieces
-            sizes = [piece.end - piece.start for piece in pieces]
-            for lane, shards in enumerate(_core.deal(sizes, self.lanes, self._spec.order.seed, epoch)):
-                found[lane] += [pieces[shard].name for shard in shards]
+        for source in self._spec.last_sources:
+            for lane, shards in enumerate(dealt(source, self.lanes, self._spec.order.seed, epoch)):
+                found[lane] += [source.pieces[shard].name for shard in shards]
         return found
 
     @property
@@ -385,6 +384,20 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         return [
             Stage(step, rows.sequence_length, rows.batch_size) for step, rows, _ in ((0, spec.rows, 0), *spec.stages)
         ]
+
+    def check_one_size(self, taker: str) -> None:
+        """Refuses stages on behalf of a program that takes batches of one size.
+
+        Args:
+          taker: the program, for the message.
+
+        Raises:
+          ArgumentError: there are stages.
+        """
+        if self._spec.stages:
+            raise ArgumentError(
+                f"stages={self._spec.rows.stages}: {taker} takes batches of one size; leave stages= out"
+            )
 
     @property
     def own_lanes(self) -> list[int]:

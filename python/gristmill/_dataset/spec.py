@@ -48,6 +48,7 @@ class Spec:
       running: what may differ between hosts and runs.
       mixing: how the sources of a mixture are mixed.
       delivers_untrained: whether also rows that train nothing are delivered, to be looked at.
+      names_epochs: whether provenance names the sample and the epoch of each entry.
       stages: the steps at which rows get other sizes, with the rows and the entries of their provenance.
       edited: the steps of edits, with the sources from then on.
       interval: the steps that `rows`, `sources` and `running` are for, of those of the stream.
@@ -59,6 +60,7 @@ class Spec:
     running: Running
     mixing: Mixing | None = None
     delivers_untrained: bool = False
+    names_epochs: bool = False
     stages: Sequence[tuple[int, Rows, int]] = ()
     edited: Sequence[tuple[int, Sequence[SourceSpec]]] = ()
     interval: Interval = field(default_factory=Interval)
@@ -105,8 +107,20 @@ class Spec:
     @property
     def pieces(self) -> list[Piece]:
         """The pieces that are dealt to lanes, of all sources, those that edits add included."""
-        sources = self.edited[-1][1] if self.edited else self.sources
-        return [piece for source in sources for piece in source.pieces]
+        return [piece for source in self.last_sources for piece in source.pieces]
+
+    @property
+    def last_sources(self) -> Sequence[SourceSpec]:
+        """The sources with all that edits add."""
+        return self.edited[-1][1] if self.edited else self.sources
+
+    @property
+    def provenance_width(self) -> int:
+        """The numbers of an entry of provenance: shard, record, offset, length, and sample and epoch where they are."""
+        if self.names_epochs:
+            return 6
+        samples = [source.sample for source in self.sources]
+        return 5 if any(sample is not None and sample.makes_several for sample in samples) else 4
 
     @property
     def ends(self) -> bool:
@@ -153,7 +167,7 @@ class Spec:
             rows.layout,
             rows.sequence_length,
             segments,
-            (running.provenance, any(sample is not None and sample.makes_several for sample in samples)),
+            (running.provenance, self.provenance_width),
             has_mask,
             running.source_arrays,
             images,

@@ -222,6 +222,7 @@ def packable_fields(spec: Spec) -> list[str]:
 def make_index(dataset: PackedDataset, file_format: str, fields: Sequence[str]) -> Items:
     """The entries of the index that describe the items, with these fields or all."""
     spec = spec_of(dataset)
+    dataset.check_one_size("a packed folder, whose rows have one length,")
     of_documents = FORMATS[file_format].holds_documents
     known = packable_fields(spec)
     chosen = ["inputs"] if of_documents else [name for name in dict.fromkeys(fields or known) if name in known]

@@ -18,7 +18,6 @@ from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._dataset.spec import Spec
 from gristmill._inspect.chats import marked
 from gristmill._sample.plans import FieldsPlan, FillPlan, ImageTextPlan, TokensPlan
-from gristmill._spec.arguments import SourceSpec
 from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util.local_files import utf8_path
 
@@ -55,7 +54,7 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
       GristmillError: a shard cannot be read.
     """
     spec = spec_of(dataset)
-    specs = [(spec.alone(source), own) for source in spec.sources for own in range(len(source.pieces))]
+    specs = [(spec.alone(source), own) for source in spec.last_sources for own in range(len(source.pieces))]
     found = {}
     by_record = itertools.groupby(sorted(set(places)), key=lambda place: place[:2])
     for piece, records in itertools.groupby(by_record, key=lambda one: one[0][0]):
@@ -76,7 +75,7 @@ def find(dataset: PackedDataset, places: Iterable[Place], *, whole: bool) -> dic
 
 
 def _reader(spec: Spec, own: int) -> _core.Records:
-    given = _last_source(spec)
+    given = spec.last_sources[0]
     piece, size = given.pieces[own], dict(given.shards)[given.pieces[own].path]
     part = None if piece.end - piece.start == size else (piece.start, piece.end)
     storage = given.shards.storage_options
@@ -112,7 +111,7 @@ def _tokens(spec: Spec, own: int, place: tuple[int, int], byte: int) -> tuple[An
     """The ids of a sample, and for each whether it is trained on; None if it has no mask."""
     plan = spec.sources[0].sample
     alone = _alone(spec, keeps_rows=isinstance(plan, ImageTextPlan))
-    sizes = [piece.end - piece.start for piece in _last_source(spec).pieces]
+    sizes = [piece.end - piece.start for piece in spec.last_sources[0].pieces]
     shard = _core.deal(sizes, 1, None, 0)[0].index(own)
     with PackedDatasetIterator(alone) as iterator:
         state = iterator.get_state()
@@ -132,11 +131,6 @@ def _tokens(spec: Spec, own: int, place: tuple[int, int], byte: int) -> tuple[An
     return ids[kept], trained[kept]
 
 
-def _last_source(spec: Spec) -> SourceSpec:
-    """The source with all shards that edits add."""
-    return (spec.edited[-1][1] if spec.edited else spec.sources)[0]
-
-
 def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
     """A stream of a source with one document in each row. Samples with images are never cut: theirs stay as long."""
     cut: dict[str, Any] = {"truncation": "right"} if keeps_rows else {"truncation": "split", "sequence_length": _ROW}
@@ -146,7 +140,9 @@ def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
     rows = replace(spec.rows, packing="pad", layout="grain", **fixed, **cut)
     alone = replace(
         spec,
-        sources=[replace(_last_source(spec), epochs=1, keep=None, drop=None, also_dropped=(), added=(), adds_at=None)],
+        sources=[
+            replace(spec.last_sources[0], epochs=1, keep=None, drop=None, also_dropped=(), added=(), adds_at=None)
+        ],
         rows=rows,
         stages=(),
         edited=(),

@@ -38,7 +38,7 @@ def fields_of_packed(names: Sequence[str], sequence_length: int) -> list[_core.F
     A document of the Megatron format has the name of the first layout's tokens.
     """
     layouts = (
-        _core.layout_fields(layout, sequence_length, 1, (0, False), has_mask=True, source_arrays=True)
+        _core.layout_fields(layout, sequence_length, 1, (0, 4), has_mask=True, source_arrays=True)
         for layout in _core.LAYOUTS
     )
     return next((own for own in layouts if not has_lengths(own) and token_field(own) in names), None)

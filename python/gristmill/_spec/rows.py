@@ -94,7 +94,7 @@ def check_sizes(
     """
     segments = most_segments(rows)
     arrays = _core.layout_fields(
-        rows.layout, rows.sequence_length, segments, (provenance, False), images=images, fields=list(fields)
+        rows.layout, rows.sequence_length, segments, (provenance, 4), images=images, fields=list(fields)
     )
     for field in arrays:
         if (rows.batch_size or 1) * math.prod(field.row_shape) > _MOST_ELEMENTS:

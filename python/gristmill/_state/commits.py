@@ -106,7 +106,7 @@ class Committed:
 
 
 def merged(texts: Sequence["str | None"], caller: str) -> "str | None":
-    """What all hosts have committed, of what each has: the same steps, and any rows.
+    """The commits of all hosts, of those of each: the same steps, and any rows.
 
     Raises:
       StateError: the steps differ; or a text is damaged.
@@ -126,7 +126,7 @@ def merged(texts: Sequence["str | None"], caller: str) -> "str | None":
 
 
 class Commits:
-    """What an iterator has delivered, and what of it was committed.
+    """The steps that an iterator has delivered, and those of them that were committed.
 
     It begins with the first commit: before, states count what was delivered.
 

@@ -2,7 +2,7 @@ use std::sync::{Arc, LazyLock};
 
 use super::*;
 use crate::batch::buffers::Pool;
-use crate::batch::layouts::{provenance_field, provenance_width};
+use crate::batch::layouts::provenance_field;
 use crate::batch::ring::ring;
 use crate::batch::schema::{BatchSchema, DType, Field};
 use crate::lane::block::Document;
@@ -45,7 +45,7 @@ fn segment(number: i32, start: usize, tokens: TokenSlice<'_>) -> Segment<'_> {
         opens: true,
         multiple: 1,
         images_before: 0,
-        provenance_width: provenance_width(false),
+        provenance_width: 4,
         mask_width: 1,
     }
 }
@@ -143,7 +143,7 @@ fn nothing_is_trained_over_a_cut() {
 }
 
 fn with_provenance(fields: Vec<Field>, entries: usize, makes_several: bool) -> Vec<Field> {
-    fields.into_iter().chain(provenance_field(entries, makes_several)).collect()
+    fields.into_iter().chain(provenance_field(entries, if makes_several { 5 } else { 4 })).collect()
 }
 
 #[test]

@@ -74,6 +74,7 @@ class StreamDataset(AsyncDataset):
                 "a StreamDataset needs a dataset with batch_size=, epochs=None and all rows of a step; for passes that "
                 "end, such as validation, build a cache"
             )
+        dataset.check_one_size("Levanter")
         if dataset.skip:
             raise ArgumentError(f"skip={dataset.skip}: a StreamDataset has a row for each index; leave it out")
         if others := dataset.shapes.keys() - _OF_TEXT:

@@ -292,6 +292,7 @@ class _Placing:
     """
 
     def __init__(self, dataset: PackedDataset, mesh: Mesh, loaded_rows: int | None) -> None:
+        dataset.check_one_size("MaxText")
         used = dataset.batch_size or 0
         self._shape = (loaded_rows or used, dataset.sequence_length)
         if self._shape[0] % mesh.size:

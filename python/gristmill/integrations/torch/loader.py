@@ -7,6 +7,7 @@ from typing import Any, Self
 import torch
 from torch.utils.data import get_worker_info
 
+from gristmill import PackedDataset
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError
 from gristmill.integrations.torch import flattening, states
@@ -49,7 +50,7 @@ class Loader:
       dataset: the dataset.
       rank: the data-parallel rank of this process.
       world_size: the number of data-parallel ranks.
-      batch_size: the rows of this rank in a batch.
+      batch_size: the rows of this rank in a batch; with `stages` in one of the first.
 
     Raises:
       ArgumentError: a value is not allowed, the batch cannot be divided among the ranks, or `padding_free` has images.
@@ -223,6 +224,8 @@ class PartedLoader(Loader):
     """
 
     def __init__(self, dataset: Any, *, parts: int, **more: Any) -> None:
+        if isinstance(dataset, PackedDataset):
+            dataset.check_one_size("a trainer that divides batches into parts")
         super().__init__(dataset, **more)
         self.parts = parts
         if self.batch_size % parts:

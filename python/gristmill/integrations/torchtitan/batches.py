@@ -48,6 +48,7 @@ class RankBatches:
     def __init__(self, dataset: PackedDataset, *, rows: int, dp_world_size: int, is_flat: bool) -> None:
         if others := dataset.shapes.keys() - _OF_TEXT:
             raise ArgumentError(f"torchtitan's batches of text have no place for {', '.join(sorted(others))}")
+        dataset.check_one_size("torchtitan")
         own, other = divmod(dataset.batch_size or 0, dp_world_size)
         if own == 0 or own % rows or other:
             raise ArgumentError(
