@@ -368,6 +368,22 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         return self._spec.at_step(checks.integer("step", step, 0, 2**62)).shapes
 
     @property
+    def contents(self) -> dict[str, str]:
+        """The content of each array of an element by its name, in words that do not depend on the layout.
+
+        `token`, `segment`, `position`, `mask`, `target`, `target_segment`, `target_mask`, `label`, `trained`,
+        `segment_length` and `next_token` are the arrays of rows. A `value` is that of a field of the token at its
+        index, a `target_value` of the target there, a `next_value` of the token behind the row, and a `sample_value`
+        of a segment, as a `pair` is. `provenance`, `source`, `weight`, and those of images are as the arguments say it.
+        """
+        return {field.name: field.content for field in self._spec.fields}
+
+    @property
+    def has_weights(self) -> bool:
+        """Whether messages say how much they are trained on (`train_key`), so that rows have the field `weight`."""
+        return any(field.is_weight for field in self._spec.carried_fields)
+
+    @property
     def ends(self) -> bool:
         """Whether some lane may end: of a mixture by its last stage and `on_exhausted`."""
         return self._spec.ends

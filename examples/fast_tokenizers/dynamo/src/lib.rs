@@ -22,13 +22,17 @@ impl GristmillTokenizer {
     ///
     /// # Errors
     ///
-    /// It is none; gristmill's fast engine does not know a part of it; or a tokenizer_config.json beside it adds tokens
-    /// that it lacks. Take Dynamo's default then.
+    /// It is none; gristmill's fast engine does not know a part of it; it pads or cuts texts; or a
+    /// tokenizer_config.json beside it adds tokens that it lacks. Take Dynamo's default then.
     pub fn from_file(path: &str) -> Result<Self> {
         let json = std::fs::read(Path::new(path))?;
         let encoder = gristmill_encoder::Encoder::from_bytes(&json)?;
         if encoder.engine() != Engine::Fast {
             return Err(Error::msg(format!("{path}: {}", encoder.engine_reason())));
+        }
+        let parts: serde_json::Value = serde_json::from_slice(&json)?;
+        if let Some(part) = ["padding", "truncation"].into_iter().find(|part| !parts[part].is_null()) {
+            return Err(Error::msg(format!("{path}: it has {part}, which gristmill leaves to others")));
         }
         let library = HuggingFaceTokenizer::from_file(path)?;
         let (own, all) = (encoder.vocab_size(), library.vocab_size());

@@ -8,7 +8,8 @@ const SMALL: &str = r#"{"added_tokens": [{"id": 6, "content": "<|end|>", "specia
     "lstrip": false, "rstrip": false, "normalized": false}], "pre_tokenizer": {"type": "Whitespace"},
     "model": {"type": "BPE", "vocab": {"a": 0, "b": 1, "c": 2, "ab": 3, "abc": 4, "ca": 5},
     "merges": [["a", "b"], ["ab", "c"], ["c", "a"]]}}"#;
-const TEXTS: [&str; 6] = ["", "abc", "ab cab <|end|>abc", "<|end|><|end|>", "ab \u{1f642} ca", "cab\n\nabcabc  b"];
+const TEXTS: [&str; 6] =
+    ["", "abc", "ab cab <|end|>abc", "<|end|><|end|>", "ab \u{1f642} ca", "cab\n\nabcabc  b"];
 
 fn compare(path: &str) {
     let (own, library) =
@@ -55,5 +56,17 @@ fn tokens_of_a_config_alone_are_refused() {
     std::fs::write(folder.join("tokenizer_config.json"), config).unwrap();
     let error = GristmillTokenizer::from_file(path.to_str().unwrap()).err().unwrap();
     assert!(error.to_string().contains("tokenizer_config.json"), "{error}");
+    std::fs::remove_dir_all(folder).unwrap();
+}
+
+#[test]
+fn files_that_cut_texts_are_refused() {
+    let folder = folder("cut");
+    let path = folder.join("tokenizer.json");
+    let truncation =
+        r#"{"truncation": {"max_length": 2, "strategy": "LongestFirst", "stride": 0, "direction": "Right"},"#;
+    std::fs::write(&path, SMALL.replacen('{', truncation, 1)).unwrap();
+    let error = GristmillTokenizer::from_file(path.to_str().unwrap()).err().unwrap();
+    assert!(error.to_string().contains("has truncation"), "{error}");
     std::fs::remove_dir_all(folder).unwrap();
 }

@@ -15,7 +15,6 @@ from gristmill.errors import ArgumentError, StateError
 from gristmill.integrations.torch import states
 from gristmill.integrations.torch.loader import PartedLoader
 from gristmill.integrations.torch.ranks import Ranks
-from gristmill.integrations.torch.steps import has_weights
 from gristmill.integrations.torch.tensors import Tensors
 
 # The arrays of the layout, which have Megatron-LM's names in a batch.
@@ -69,7 +68,7 @@ class ExternalLoader:
             )
         self.dataset = dataset
         self._form, self._has_segments = micro_batch_size, cu_seqlens
-        self._has_weights = has_weights(dataset)
+        self._has_weights = dataset.has_weights
         self._loader = _Alone(dataset, parts=rows // micro_batch_size, rank=rank, world_size=world_size, device="cpu")
         # The micro-batches of the step that is being delivered, how many were, and the state before it.
         self._parts: list[Tensors] = []

@@ -8,7 +8,6 @@ from typing import Any, Protocol
 import numpy as np
 
 from gristmill import PackedDataset, PackedRows, PromptDataset
-from gristmill._dataset.packed import spec_of
 from gristmill.errors import ArgumentError, ArgumentTypeError, StateError
 from gristmill.integrations.torch.ranks import Ranks
 
@@ -108,7 +107,7 @@ class Rows:
         else:
             self.steps = lambda: iter(own)
         self.batch_size = dataset.batch_size
-        self.contents = {field.name: field.content for field in spec_of(own).fields}
+        self.contents = own.contents
         self.fingerprint, self.differences = own.fingerprint, own.differences
 
 
@@ -171,11 +170,6 @@ class IndexedSteps:
 
     def close(self) -> None:
         """Does nothing: there are no threads."""
-
-
-def has_weights(dataset: Any) -> bool:
-    """Whether the messages of a dataset say how much they are trained on: its rows have the field `weight`."""
-    return isinstance(dataset, PackedDataset) and any(field.is_weight for field in spec_of(dataset).carried_fields)
 
 
 def described(dataset: Any) -> str:

@@ -212,7 +212,8 @@ class _Encoding:
             "padding_side",
         )
         self.set_truncation_and_padding(**{name: options[name] for name in names})  # type: ignore[attr-defined]
-        self._tokenizer.encode_special_tokens = splits_special
+        if self._tokenizer.encode_special_tokens != splits_special:  # a change waits for threads that encode by it
+            self._tokenizer.encode_special_tokens = splits_special
         width = len(items[0])
         rows = [_laid(template, ids[at : at + width]) for at in range(0, len(ids), width)]
         return self._values(rows, options), is_batched, width

@@ -21,7 +21,6 @@ from gristmill.errors import ArgumentError, StateError
 from gristmill.integrations.torch.loader import PartedLoader
 from gristmill.integrations.torch.passes import Pass
 from gristmill.integrations.torch.ranks import whole_state
-from gristmill.integrations.torch.steps import has_weights
 from gristmill.integrations.torch.tensors import Tensors
 
 STATE_FILE = "gristmill.json"
@@ -81,7 +80,8 @@ class _TrainBatches:
                 "max_steps, which the schedule of the learning rate needs"
             )
         self._names = _names(trainer)
-        if has_weights(dataset) and self._names is not None and "weight" not in self._names:
+        has_weights = isinstance(dataset, PackedDataset) and dataset.has_weights
+        if has_weights and self._names is not None and "weight" not in self._names:
             raise ArgumentError(
                 "the messages of the dataset have weights (train_key=), which the model does not take: set "
                 "remove_unused_columns=False and a loss that multiplies by `weight`, or leave train_key out"
