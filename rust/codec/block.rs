@@ -6,6 +6,9 @@ use std::io::Read;
 use flate2::{Decompress, FlushDecompress, Status};
 use zstd_safe::DCtx;
 
+/// The input that the decoder of Brotli holds.
+const BROTLI_BYTES: usize = 64 << 10;
+
 /// How a block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
 pub enum BlockCodec {
@@ -13,6 +16,8 @@ pub enum BlockCodec {
     Snappy,
     /// Gzip, of one member or several.
     Gzip,
+    /// Brotli.
+    Brotli,
     /// Zstandard.
     Zstd,
     /// One LZ4 block.
@@ -39,6 +44,7 @@ impl BlockDecoder {
                 snap::raw::Decoder::new().decompress(block, out).ok().filter(|&written| written == length)?
             }
             BlockCodec::Gzip => gzip(block, out)?,
+            BlockCodec::Brotli => brotli(block, out)?,
             BlockCodec::Zstd => self.zstd(block, out)?,
             BlockCodec::Lz4 => lz4_flex::block::decompress_into(block, out).ok()?,
             BlockCodec::Lz4Hadoop => lz4_hadoop(block, out)?,
@@ -72,6 +78,19 @@ fn gzip(mut block: &[u8], out: &mut [u8]) -> Option<usize> {
         }
     }
     Some(length)
+}
+
+fn brotli(block: &[u8], out: &mut [u8]) -> Option<usize> {
+    let mut stream = brotli_decompressor::Decompressor::new(block, block.len().clamp(1, BROTLI_BYTES));
+    let mut length = 0;
+    loop {
+        match stream.read(&mut out[length..]).ok()? {
+            0 => break,
+            read => length += read,
+        }
+    }
+    // The decoder ends at a full buffer, too.
+    (length < out.len() || stream.read(&mut [0]).ok()? == 0).then_some(length)
 }
 
 /// Inflates blocks that each follow their inflated and compressed lengths. Early writers of Parquet left these out.
@@ -120,6 +139,16 @@ mod tests {
                 encoder.write_all(text).unwrap();
                 encoder.finish().unwrap()
             }
+            // Stored in blocks: the length less one, and a bit that says so; the first one is after the bit of the window.
+            BlockCodec::Brotli => {
+                let stored = |(number, chunk): (usize, &[u8])| {
+                    let head = ((chunk.len() as u32 - 1) << 3 | 1 << 19) << u32::from(number == 0);
+                    [&head.to_le_bytes()[..3], chunk].concat()
+                };
+                let mut block: Vec<u8> = text.chunks(50_000).enumerate().flat_map(stored).collect();
+                block.push(3);
+                block
+            }
             BlockCodec::Zstd => {
                 let mut block = Vec::with_capacity(zstd_safe::compress_bound(text.len()));
                 zstd_safe::compress(&mut block, text, 3).unwrap();
@@ -142,9 +171,10 @@ mod tests {
         }
     }
 
-    const CODECS: [BlockCodec; 6] = [
+    const CODECS: [BlockCodec; 7] = [
         BlockCodec::Snappy,
         BlockCodec::Gzip,
+        BlockCodec::Brotli,
         BlockCodec::Zstd,
         BlockCodec::Lz4,
         BlockCodec::Lz4Hadoop,

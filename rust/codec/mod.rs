@@ -71,12 +71,12 @@ enum State {
 }
 
 impl Decoder {
-    /// Inflates `source`. Reading fails once another thread sets `stop`.
-    pub fn new(codec: Codec, source: Box<dyn Source>, stop: &Arc<AtomicBool>) -> Self {
+    /// Inflates `source`, of which the longest record may have `longest` bytes. Reading fails once another thread sets `stop`.
+    pub fn new(codec: Codec, source: Box<dyn Source>, longest: u64, stop: &Arc<AtomicBool>) -> Self {
         let codec = match codec {
             Codec::None => State::None,
             Codec::Gzip => State::Gzip(Box::default()),
-            Codec::Zstd => State::Zstd(Box::default()),
+            Codec::Zstd => State::Zstd(Box::new(Zstd::new(longest))),
         };
         Self { input: Input::new(source, stop), codec, end: u64::MAX, damage: None, stop: Arc::clone(stop) }
     }
@@ -88,9 +88,10 @@ impl Decoder {
         source: Box<dyn Source>,
         piece: &Range<u64>,
         index: Option<&GzipIndex>,
+        longest: u64,
         stop: &Arc<AtomicBool>,
     ) -> Result<(Self, PieceStart), String> {
-        let mut decoder = Self::new(codec, source, stop);
+        let mut decoder = Self::new(codec, source, longest, stop);
         let mut start = PieceStart { byte: piece.start, ..PieceStart::default() };
         if codec == Codec::Gzip {
             let mut blocks = GzipBlocks::new();
@@ -118,6 +119,11 @@ impl Decoder {
         Ok((decoder, start))
     }
 
+    /// How many frames of Zstandard a file has.
+    pub fn count_frames(source: Box<dyn Source>) -> Result<u64, String> {
+        Zstd::new(0).count_frames(&mut Input::new(source, &Arc::default()))
+    }
+
     /// The last inflated byte of a part of the file.
     fn last_byte(&mut self, part: Range<u64>) -> Result<Option<u8>, String> {
         self.restart(part);
@@ -135,7 +141,7 @@ impl Decoder {
         self.input.go_to(part.start);
         self.end = part.end;
         if let State::Zstd(zstd) = &mut self.codec {
-            **zstd = Zstd::default();
+            zstd.restart();
         }
     }
 

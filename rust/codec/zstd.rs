@@ -8,15 +8,17 @@
 use std::alloc::{Layout, handle_alloc_error};
 
 use zstd_safe::zstd_sys::ZSTD_ErrorCode;
-use zstd_safe::{DCtx, InBuffer, OutBuffer, get_error_name, is_error_kind};
+use zstd_safe::{DCtx, DParameter, InBuffer, OutBuffer, get_error_name, is_error_kind};
 
 use super::{Damage, Input};
 
 /// The first bytes of each frame with content.
 pub const MAGIC: [u8; 4] = [0x28, 0xb5, 0x2f, 0xfd];
 
-/// The largest accepted window: what the `zstd` command accepts without `--long`.
-const LARGEST_WINDOW: u64 = 128 << 20;
+/// The window that is always accepted: what the `zstd` command accepts without `--long`.
+const USUAL_WINDOW: u64 = 128 << 20;
+/// The largest one that the library takes, as a power of two.
+const LARGEST_WINDOW_LOG: u32 = 31;
 const CHECKSUM_BYTES: usize = 4;
 
 /// Whether a file begins with a frame that holds no content.
@@ -25,9 +27,10 @@ pub fn is_skippable(head: &[u8]) -> bool {
 }
 
 /// A chain of frames.
-#[derive(Default)]
 pub(super) struct Zstd {
     context: DCtx<'static>,
+    /// The largest accepted window, in bytes.
+    largest_window: u64,
     next: Part,
     frame: Frame,
     /// The bytes of a header or checksum that were read so far.
@@ -78,6 +81,25 @@ pub(super) struct FrameStart {
 }
 
 impl Zstd {
+    /// Accepts windows as large as the longest record.
+    pub(super) fn new(longest: u64) -> Self {
+        Self {
+            context: DCtx::create(),
+            largest_window: longest.clamp(USUAL_WINDOW, 1 << LARGEST_WINDOW_LOG),
+            next: Part::default(),
+            frame: Frame::default(),
+            head: Vec::new(),
+            is_full: false,
+            is_skipping: false,
+            inflated: 0,
+        }
+    }
+
+    /// Starts anew, elsewhere in the file.
+    pub(super) fn restart(&mut self) {
+        *self = Self::new(self.largest_window);
+    }
+
     /// Inflates into `out`. Returns 0 at the end, and before a frame that starts at `end` or after it.
     pub(super) fn read(&mut self, input: &mut Input, end: u64, out: &mut [u8]) -> Result<usize, Damage> {
         loop {
@@ -140,6 +162,17 @@ impl Zstd {
         }
         found.is_alone = frames == 1 && matches!(self.read_frame_header(input), Ok(false));
         Ok(found)
+    }
+
+    /// How many frames with content the file has, by the headers of blocks.
+    pub(super) fn count_frames(&mut self, input: &mut Input) -> Result<u64, String> {
+        self.is_skipping = true;
+        let mut frames = 0;
+        while self.read_frame_header(input)? {
+            self.skip_blocks(input)?;
+            frames += 1;
+        }
+        Ok(frames)
     }
 
     /// Handles the next part of a frame, and returns the bytes inflated.
@@ -228,12 +261,22 @@ impl Zstd {
                 self.place()
             ));
         }
-        if window > LARGEST_WINDOW {
+        if window > self.largest_window {
+            let advice = if window <= 1 << LARGEST_WINDOW_LOG {
+                format!("set max_document_bytes={window} or more to read it, or ")
+            } else {
+                String::new()
+            };
             return Err(format!(
-                "expected a Zstandard window of at most {LARGEST_WINDOW} bytes, found one of {window}, which would take \
-                 as much memory in each lane{}; compress the shard again without --long or with --long=27",
+                "expected a Zstandard window of at most {} bytes, found one of {window}, which would take as much memory in \
+                 each lane{}; {advice}compress the shard again without --long or with --long=27",
+                self.largest_window,
                 self.place()
             ));
+        }
+        if window > USUAL_WINDOW {
+            let set = self.context.set_parameter(DParameter::WindowLogMax(LARGEST_WINDOW_LOG));
+            set.map_err(|code| self.corrupt(code))?;
         }
         let head = std::mem::take(&mut self.head);
         // Alone, because the library would otherwise inflate a small frame as a whole.

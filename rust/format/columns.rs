@@ -26,17 +26,21 @@ pub(super) fn text_of_row(
     column: impl FnOnce() -> String,
     longest: u64,
 ) -> Result<(RawKind, &[u8]), RowFault> {
-    let reason = match bytes {
-        Some(bytes) if bytes.len() as u64 <= longest => return Ok((RawKind::Text, bytes)),
-        Some(bytes) => {
-            let length = bytes.len();
-            format!(
-                "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
-            )
+    match bytes {
+        Some(bytes) if bytes.len() as u64 <= longest => Ok((RawKind::Text, bytes)),
+        Some(bytes) => Err(too_long(bytes.len() as u64, longest)),
+        None => {
+            Err((AfterError::Readable, format!("expected a string in the column {:?}, found null", column())))
         }
-        None => format!("expected a string in the column {:?}, found null", column()),
-    };
-    Err((AfterError::Readable, reason))
+    }
+}
+
+/// The fault of a row with a text of so many bytes.
+pub(super) fn too_long(length: u64, longest: u64) -> RowFault {
+    let reason = format!(
+        "expected a text of at most {longest} bytes, found one of {length}; raise max_document_bytes= to read it"
+    );
+    (AfterError::Readable, reason)
 }
 
 /// Checks the length of a row while it is packed: lists and dictionaries may repeat a value any number of times.

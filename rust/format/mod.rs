@@ -37,7 +37,7 @@ pub use gristmill_json::{Content, Line, Member, Path, Step, Value, View};
 pub use ids::{IdFiles, IdKind};
 pub use options::ReadOptions;
 pub use projection::{ImageParts, KindOf, Projection, Scratch, SizeOf};
-pub use reader::{Column, RecordReader, inflated_bytes};
+pub use reader::{Column, RecordReader, inflated_bytes, parts};
 pub use sidecar::SidecarReader;
 pub use tar::{FoundImage, GroupImages, key_at};
 pub use values::{Values, text};
@@ -147,6 +147,11 @@ impl From<ReadError> for Error {
     fn from(error: ReadError) -> Self {
         Self::Shard(error.error)
     }
+}
+
+/// The value of a JSON text. The error is a message about it.
+pub(crate) fn json_value(text: &[u8]) -> Result<View<'_>, String> {
+    jsonl::value(text)
 }
 
 /// A record as JSON, without the byte order mark that may begin a shard.

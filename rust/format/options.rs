@@ -56,7 +56,7 @@ impl ReadOptions {
         }
         // A row is kept already.
         let keep = self.keep.as_ref().filter(|_| record.kind == RawKind::Line);
-        let taken = self.projection.values(record, scratch, |values| {
+        let taken = self.projection.values(shard, record, scratch, |values| {
             let is_kept = keep.is_none_or(|keep| keep.keeps(values));
             if is_kept { take(values).map(|()| true) } else { Ok(false) }
         });
@@ -68,11 +68,11 @@ impl ReadOptions {
         self.keep.is_none() && !self.projection.paths().is_empty()
     }
 
-    /// Whether the filter keeps a row, of which the columns that it looks at are given packed. The error is a
+    /// Whether the filter keeps a row of `shard`, of which the columns that it looks at are given packed. The error is a
     /// message about the row.
-    pub(super) fn keeps(&self, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {
+    pub(super) fn keeps(&self, shard: &str, row: &[u8], scratch: &mut Scratch) -> Result<bool, String> {
         let Some(keep) = &self.keep else { return Ok(true) };
         let record = RawRecord::new(RawKind::Row, Position::default(), row);
-        self.projection.values(record, scratch, |values| keep.keeps(values))
+        self.projection.values(shard, record, scratch, |values| keep.keeps(values))
     }
 }

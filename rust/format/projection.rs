@@ -206,7 +206,7 @@ impl Projection {
         let extracted = match record.kind {
             // Values of sidecars only.
             RawKind::Text => {
-                if is_kept(&Values::of_line(self.select_nothing(scratch))) {
+                if is_kept(&Values::of_line(shard, self.select_nothing(scratch))) {
                     extract_text(record.bytes, self.text_column(), text).map(|_| true)
                 } else {
                     Ok(false)
@@ -214,14 +214,14 @@ impl Projection {
             }
             RawKind::Filtered | RawKind::Ids { .. } => Ok(false),
             RawKind::Row => {
-                if is_kept(&Values::of_row(record.bytes, &self.paths)) {
+                if is_kept(&Values::of_row(shard, record.bytes, &self.paths)) {
                     self.extract_of_row(record, text).map(|_| true)
                 } else {
                     Ok(false)
                 }
             }
             RawKind::Line => {
-                let is_kept = |line: Line<'_>| is_kept(&Values::of_line(line));
+                let is_kept = |line: Line<'_>| is_kept(&Values::of_line(shard, line));
                 jsonl::extract_if(record, self.text_column(), text, &self.selector, &mut scratch.0, is_kept)
             }
         };
@@ -231,20 +231,21 @@ impl Projection {
         })
     }
 
-    /// Calls `take` with the values of the paths of a line or row, which needs no text. The error is a message
+    /// Calls `take` with the values of the paths of a line or row of `shard`, which needs no text. The error is a message
     /// about the record.
     pub fn values<T>(
         &self,
+        shard: &str,
         record: RawRecord<'_>,
         scratch: &mut Scratch,
         take: impl FnOnce(&Values<'_>) -> T,
     ) -> Result<T, String> {
         if record.kind == RawKind::Row {
-            return Ok(take(&Values::of_row(record.bytes, &self.paths)));
+            return Ok(take(&Values::of_row(shard, record.bytes, &self.paths)));
         }
         let mut taken = None;
         let take = |line: Line<'_>| {
-            taken = Some(take(&Values::of_line(line)));
+            taken = Some(take(&Values::of_line(shard, line)));
             false
         };
         jsonl::extract_if(record, "", &mut String::new(), &self.selector, &mut scratch.0, take)?;

@@ -3,10 +3,10 @@
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
-use super::arrow::ArrowReader;
+use super::arrow::{ArrowReader, count_batches};
 use super::ids::{ArrayReader, MegatronReader};
 use super::jsonl::{self, JsonlReader};
-use super::parquet::ParquetReader;
+use super::parquet::{ParquetReader, count_groups};
 use super::sniff::{NOT_IDS, ids_format, sniff};
 use super::tar::TarReader;
 use super::{
@@ -173,7 +173,7 @@ impl RecordReader {
         }
         let records = match (format, &shard.piece) {
             (Format::Jsonl, None) => {
-                Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, stop), limit))
+                Records::Jsonl(JsonlReader::new(Decoder::new(codec, source, limit, stop), limit))
             }
             (Format::Jsonl, Some(piece)) => {
                 let index = match codec {
@@ -181,7 +181,7 @@ impl RecordReader {
                     Codec::None | Codec::Zstd => Ok(None),
                 };
                 let index = index.map_err(Error::Argument)?;
-                let piece = Decoder::of_piece(codec, source, &piece.bytes, index.as_ref(), stop);
+                let piece = Decoder::of_piece(codec, source, &piece.bytes, index.as_ref(), limit, stop);
                 let (decoder, start) = piece.map_err(lost)?;
                 if start.is_alone {
                     return Err(not_divisible(shard));
@@ -189,11 +189,11 @@ impl RecordReader {
                 Records::Jsonl(JsonlReader::of_piece(decoder, &start, limit).map_err(lost)?)
             }
             (Format::Parquet, piece) => {
-                let reader = ParquetReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
+                let reader = ParquetReader::new(name, source, piece.as_ref(), options, stop).map_err(lost)?;
                 Records::Parquet(Box::new(reader))
             }
             (Format::Arrow, piece) => {
-                let reader = ArrowReader::new(source, piece.as_ref(), options, stop).map_err(lost)?;
+                let reader = ArrowReader::new(name, source, piece.as_ref(), options, stop).map_err(lost)?;
                 Records::Arrow(Box::new(reader))
             }
             (Format::Tar, piece) => {
@@ -204,7 +204,7 @@ impl RecordReader {
                     )));
                 }
                 let size = (codec == Codec::None).then_some(source.size());
-                let decoder = Decoder::new(codec, source, stop);
+                let decoder = Decoder::new(codec, source, limit, stop);
                 let reader = TarReader::new(decoder, size, piece.as_ref(), options).map_err(lost)?;
                 Records::Tar(Box::new(reader))
             }
@@ -435,6 +435,20 @@ fn beside(shard: &Arc<str>, error: Error) -> Error {
     }
 }
 
+/// The parts of a shard that begin in pieces of it: their number and their name. None: it can be divided anywhere, or not
+/// at all.
+pub fn parts(shard: &Shard, access: &Access) -> Result<Option<(u64, &'static str)>> {
+    let mut file = access.open(shard, &Arc::default())?;
+    let lost = |reason| Error::from(lost(&shard.path, reason));
+    let counted = match sniff(&mut *file, &shard.path).map_err(lost)? {
+        (Codec::None, Format::Parquet) => count_groups(&mut *file).map(|groups| (groups, "row group")),
+        (Codec::None, Format::Arrow) => count_batches(&mut *file).map(|batches| (batches, "record batch")),
+        (Codec::Zstd, Format::Jsonl) => Decoder::count_frames(file).map(|frames| (frames, "frame")),
+        _ => return Ok(None),
+    };
+    counted.map(Some).map_err(lost)
+}
+
 /// How many bytes a shard of lines inflates to.
 pub fn inflated_bytes(shard: &Shard, access: &Access) -> Result<u64> {
     let mut file = access.open(shard, &Arc::default())?;
@@ -443,7 +457,7 @@ pub fn inflated_bytes(shard: &Shard, access: &Access) -> Result<u64> {
         let reason = format!("expected JSON lines, found {format:?}: only lines are inflated as a whole");
         return Err(lost(&shard.path, reason).into());
     }
-    let mut decoder = Decoder::new(codec, file, &Arc::default());
+    let mut decoder = Decoder::new(codec, file, u64::MAX, &Arc::default());
     let mut position = Position::default();
     let mut chunk = vec![0; CHUNK_BYTES];
     loop {

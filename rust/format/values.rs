@@ -7,6 +7,8 @@ use gristmill_json::{Content, Line, Path, Typed, View};
 /// The wanted values of a record and its sidecars.
 #[derive(Clone, Copy)]
 pub struct Values<'a> {
+    /// The name of the record's shard.
+    shard: &'a str,
     record: Record<'a>,
     sidecars: &'a [Line<'a>],
 }
@@ -20,13 +22,13 @@ enum Record<'a> {
 
 impl<'a> Values<'a> {
     /// The values of a line without sidecars.
-    pub(super) fn of_line(line: Line<'a>) -> Self {
-        Self { record: Record::Line(line), sidecars: &[] }
+    pub(super) fn of_line(shard: &'a str, line: Line<'a>) -> Self {
+        Self { shard, record: Record::Line(line), sidecars: &[] }
     }
 
     /// The values that paths lead to in a row without sidecars.
-    pub(super) fn of_row(row: &'a [u8], paths: &'a [Path]) -> Self {
-        Self { record: Record::Row(View::packed(row), paths), sidecars: &[] }
+    pub(super) fn of_row(shard: &'a str, row: &'a [u8], paths: &'a [Path]) -> Self {
+        Self { shard, record: Record::Row(View::packed(row), paths), sidecars: &[] }
     }
 
     /// The first `own` of them together with those of sidecars, whose paths are numbered after these.
@@ -41,7 +43,12 @@ impl<'a> Values<'a> {
             }
             Record::Row(row, paths) => Record::Row(row, paths.get(..own).unwrap_or(paths)),
         };
-        Values { record, sidecars }
+        Values { shard: self.shard, record, sidecars }
+    }
+
+    /// The name of the record's shard.
+    pub fn shard(&self) -> &'a str {
+        self.shard
     }
 
     /// The value of the path with this index in the projection.

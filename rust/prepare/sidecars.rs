@@ -62,7 +62,7 @@ impl<'a> Joined<'a> {
         let JoinedScratch { own, beside } = scratch;
         let bad = |reason| located(shard, record.position, reason);
         let lines = self.values(beside).map_err(bad)?;
-        let taken = projection.values(record, own, |values| {
+        let taken = projection.values(shard, record, own, |values| {
             let joined = values.with_sidecars(filter_paths, &lines);
             if self.keeps(&joined, shard, record.position.record)? {
                 take(values).map(|()| true)

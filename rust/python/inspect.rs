@@ -17,7 +17,7 @@ use super::signals::Signals;
 use super::spec::access;
 use crate::codec::Codec;
 use crate::error::{Error, Result, ShardError};
-use crate::format::keep::{Expression, Operand};
+use crate::format::keep::{Expression, Operand, Texts};
 use crate::format::{
     AfterError, Column, Format, IdFiles, IdKind, Member, Position, Projection, RawKind, RawRecord, ReadError,
     ReadOptions, RecordReader, Scratch, Values, json_of,
@@ -154,7 +154,9 @@ pub fn untrained_of(
             if let Some(training) = &mut conversations.training {
                 training.on_lost_reasoning = policy;
             }
-            projection.values(line, &mut Scratch::default(), |values| conversations.trained(values)).flatten()
+            projection
+                .values("", line, &mut Scratch::default(), |values| conversations.trained(values))
+                .flatten()
         };
         let samples = rendered(OnLostReasoning::List).map_err(Error::Template)?;
         let untrained = samples.into_iter().map(|sample| {
@@ -191,7 +193,9 @@ impl From<&Operand<'_>> for Seen {
             Operand::Nothing => Self("missing", none),
             Operand::Boolean(value) => Self("boolean", Plain::Boolean(*value)),
             Operand::Number(number) => Self("number", Plain::Number(*number)),
-            Operand::Text(text) => Self("string", Plain::Text(text.chars().take(SHOWN).collect())),
+            Operand::Text(text) | Operand::Label(text) => {
+                Self("string", Plain::Text(text.chars().take(SHOWN).collect()))
+            }
             Operand::Array(_) => Self("array", none),
             Operand::Object(_) => Self("object", none),
         }
@@ -264,8 +268,10 @@ impl Records {
     fn next_values(&self, py: Python<'_>) -> PyResult<Option<Vec<Vec<Seen>>>> {
         self.with(py, |reader| {
             self.joined.lock().unwrap_or_else(PoisonError::into_inner).next_values(reader, |values| {
-                let seen =
-                    |expression: &Expression| expression.evaluate(values).iter().map(Seen::from).collect();
+                let texts = Texts::default();
+                let seen = |expression: &Expression| {
+                    expression.evaluate(values, &texts).iter().map(Seen::from).collect()
+                };
                 self.expressions.iter().map(seen).collect()
             })
         })

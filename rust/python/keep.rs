@@ -186,6 +186,8 @@ impl<'py> FromPyObject<'_, 'py> for Operation {
             "text" => Instruction::Text(word(1)?),
             "boolean" => Instruction::Boolean(part(1)?.extract()?),
             "path" => Instruction::Path(number(1)?),
+            "hive" => Instruction::Hive(word(1)?),
+            "json" => Instruction::Json(steps(part(1)?.extract()?)),
             "item" => Instruction::Item(steps(part(1)?.extract()?)),
             "arithmetic" => Instruction::Arithmetic(find(&word(1)?, &ARITHMETIC)?),
             "negate" => Instruction::Negate,
@@ -205,9 +207,8 @@ impl<'py> FromPyObject<'_, 'py> for Operation {
             "extreme" => Instruction::Extreme(find(&word(1)?, &EXTREMES)?, number(2)?),
             "aggregate" => Instruction::Aggregate {
                 reduction: find(&word(1)?, &REDUCTIONS)?,
-                array: number(2)?,
-                items: steps(part(3)?.extract()?),
-                body: number(4)?,
+                items: steps(part(2)?.extract()?),
+                body: number(3)?,
             },
             _ => return Err(PyValueError::new_err(format!("no instruction {name:?}"))),
         }))

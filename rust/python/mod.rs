@@ -60,7 +60,7 @@ mod _core {
     #[pymodule_export]
     use super::images::{ImageModel, decode_image, image_size, resize_image};
     #[pymodule_export]
-    use super::inflate::inflate;
+    use super::inflate::{inflate, shard_parts};
     #[pymodule_export]
     use super::inspect::{Records, untrained_of};
     #[pymodule_export]

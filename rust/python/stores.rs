@@ -63,6 +63,11 @@ impl Stores {
         Ok(found.map(|bytes| PyBytes::new(py, &bytes)))
     }
 
+    /// Makes a local file of an object of `size` bytes.
+    fn download(&self, py: Python<'_>, url: String, size: u64, file: PathBuf) -> PyResult<()> {
+        self.run(py, |client, stop| client.download(&url, size, &file, stop))
+    }
+
     /// Makes an object of bytes, in place of one that is there.
     fn write(&self, py: Python<'_>, url: String, data: Vec<u8>) -> PyResult<()> {
         self.run(py, |client, stop| client.write(&url, &data.into(), stop))

@@ -16,8 +16,8 @@ pub use piece::{Piece, borders};
 pub use remote::Stores;
 
 /// The schemes of the URLs of stores on the network.
-pub const SCHEMES: [&str; 11] =
-    ["gs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
+pub const SCHEMES: [&str; 12] =
+    ["gs", "gcs", "s3", "s3a", "az", "azure", "abfs", "abfss", "adl", "http", "https", "hf"];
 
 /// Whether a name is a URL of a store on the network, and not a path.
 pub fn is_remote(name: &str) -> bool {

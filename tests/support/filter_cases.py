@@ -38,7 +38,9 @@ def _value(rng: random.Random, depth: int) -> str:
             )
         case 6 | 7:
             return rng.choice(['""', '"a"', '"b"', '"ab"', '"\\ud800"', '"\\ud83d\\ude00é\\n"', '"\\u0061"', '"2"'])
-        case 8 | 9:
+        case 8:
+            return json.dumps(_value(rng, depth + 1), ensure_ascii=False)
+        case 9:
             return "[" + ", ".join(_value(rng, depth + 1) for _ in range(rng.randrange(4))) + "]"
     return _object(rng, [(rng.choice(KEYS), _value(rng, depth + 1)) for _ in range(rng.randrange(4))])
 
@@ -124,9 +126,10 @@ def _aggregate(rng: random.Random, depth: int) -> str:
 
 def _path(rng: random.Random, items: str | None) -> str:
     if items is not None and rng.random() < 0.7:
-        return items + _steps(rng)
+        return f"json({items + _steps(rng)})" + _steps(rng) if rng.random() < 0.1 else items + _steps(rng)
     key = rng.choice(KEYS)
-    return (key if key in ("a", "b", "text", "ü") else f'key("{key}")') + _steps(rng)
+    path = (key if key in ("a", "b", "text", "ü") else f'key("{key}")') + _steps(rng)
+    return f"json({path})" + _steps(rng) if rng.random() < 0.15 else path
 
 
 def _steps(rng: random.Random) -> str:

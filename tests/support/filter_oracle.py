@@ -10,8 +10,9 @@ import math
 from collections.abc import Callable, Iterator
 from typing import Any
 
-Step = str | int | slice
+Step = str | int | slice | type
 ALL = slice(None)
+JSON = json.JSONDecoder
 
 
 def keeps(expression: str, line: str) -> bool:
@@ -44,7 +45,7 @@ def _value(node: ast.expr, record: Any, item: Item | None) -> Any:
         return _value(other, record, item)
 
     match node:
-        case ast.List() | ast.Name() | ast.Attribute() | ast.Subscript() | ast.Call(func=ast.Name(id="key")):
+        case ast.List() | ast.Name() | ast.Attribute() | ast.Subscript() | ast.Call(func=ast.Name(id="key" | "json")):
             steps = _steps(node)
             if item and steps[: len(item[0])] == item[0]:
                 return _walk(item[1], steps[len(item[0]) :])
@@ -170,7 +171,7 @@ def _reduce(name: str, values: list[float]) -> float | None:
 
 def _starred(node: ast.AST) -> Iterator[list[Step]]:
     """The steps up to the last `[*]` of each path that has one."""
-    if isinstance(node, (ast.Attribute, ast.Subscript)):
+    if isinstance(node, (ast.Attribute, ast.Subscript)) or (isinstance(node, ast.Call) and _is_json(node)):
         steps = _steps(node)
         if ALL in steps:
             yield steps[: len(steps) - steps[::-1].index(ALL)]
@@ -185,6 +186,8 @@ def _steps(node: ast.expr) -> list[Step]:
             return [name]
         case ast.List(elts=[ast.Constant(value=str(key))]) | ast.Call(args=[ast.Constant(value=str(key))]):
             return [key]
+        case ast.Call(args=[inner]) if _is_json(node):
+            return [*_steps(inner), JSON]
         case ast.Attribute(value=inner, attr=name):
             return [*_steps(inner), name]
         case ast.Subscript(value=inner, slice=ast.Slice()):
@@ -194,9 +197,28 @@ def _steps(node: ast.expr) -> list[Step]:
     raise AssertionError(ast.dump(node))
 
 
+def _is_json(node: ast.Call) -> bool:
+    return isinstance(node.func, ast.Name) and node.func.id == "json"
+
+
+def _inside(text: str) -> Any:
+    """The value of a JSON text; None if it is none, as of lines."""
+    try:
+        text.encode()
+        return json.loads(text, parse_int=float, parse_constant=_fails)
+    except (ValueError, RecursionError):
+        return None
+
+
+def _fails(text: str) -> Any:
+    raise ValueError(text)
+
+
 def _walk(value: Any, steps: list[Step]) -> Any:
     for step in steps:
-        if isinstance(step, str) and isinstance(value, dict):
+        if step is JSON:
+            value = _inside(value) if isinstance(value, str) else value
+        elif isinstance(step, str) and isinstance(value, dict):
             value = value.get(step)
         elif isinstance(step, int) and isinstance(value, list) and -len(value) <= step < len(value):
             value = value[step]

@@ -463,7 +463,9 @@ fn open(
     stall_timeout: Duration,
 ) -> object_store::Result<Store> {
     let client = client_options(stall_timeout, storage);
-    let url = location.root.as_str();
+    // Other libraries say gcs:// for the same.
+    let root = location.root.strip_prefix("gcs://").map(|bucket| format!("gs://{bucket}"));
+    let url = root.as_deref().unwrap_or(&location.root);
     let (scheme, bucket) = url.split_once("://").unwrap_or_default();
     macro_rules! built {
         ($builder:expr, $kind:expr, $endpoint:expr) => {{

@@ -306,20 +306,20 @@ def verify(
       gristmill verify packed --part 7 --json
       gristmill verify packed --shards '/new/place/*.jsonl.gz' --tokenizer llama
       gristmill verify packed --shards mixture.toml
+      gristmill verify gs://bucket/packed --tokenizer llama
     """
     with importing():
         from gristmill._files import verify as checking
-        from gristmill._files.remote_folder import check_local
 
-    check_local(folder)
-    found = checking.verify(
-        Path(folder),
-        shards=Address.of(*shards, storage_options=storage_options),
-        drop=drop,
-        tokenizer=tokenizer,
-        only=part,
-        threads=threads,
-    )
+    address = Address.of(folder, storage_options=storage_options)
+    given: dict[str, Any] = {
+        "shards": address.at(*shards),
+        "drop": drop,
+        "tokenizer": tokenizer,
+        "only": part,
+        "threads": threads,
+    }
+    found = checking.verify_remote(address, **given) if address.is_remote else checking.verify(Path(folder), **given)
     if as_json:
         print_json(found)
     else:

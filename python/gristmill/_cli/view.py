@@ -17,7 +17,7 @@ from gristmill._cli.options import (
     tokenizer_path,
 )
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
-from gristmill._shards import stores
+from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing
@@ -100,7 +100,8 @@ def view(
         _write(of_prompts(dataset, state, title=path, step=step, rows=rows), output)
         return
     measures = {"rows": rows, "measured": measured_rows}
-    is_local, place = not stores.is_remote(path), Path(path)
+    address = Address.of(path, storage_options=storage_options)
+    is_local, place = not address.is_remote, Path(path)
     if (file := mixture_files.find([path])) is not None:
         if shards or drop or sample:
             raise click.UsageError("--shards, --drop and --sample do not go with a mixture file, which has its own")
@@ -109,9 +110,9 @@ def view(
         arguments = runs.parse_settings(settings)
         run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), arguments))
         made = pages.of_run(run, title=f"Mixture {place.name}", step=step, **measures)
-    elif is_local and overview.is_packed(place):
+    elif overview.is_packed(place) if is_local else overview.is_packed_remote(address):
         encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
-        made = pages.of_packed(place, encoder, start=row, **measures)
+        made = pages.of_packed(address, encoder, start=row, **measures)
     elif is_local and (audited := audit.read(place)) is not None:
         made = audit.of_audit(audited, title=f"Audit {place.name}")
     elif is_local and pages.is_quarantine(place):

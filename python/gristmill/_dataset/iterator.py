@@ -258,7 +258,8 @@ class PackedDatasetIterator(StreamIterator[Element]):
           ShardError: a record cannot be used. All before it was delivered; each further call raises
             the same error, and the state stays after the last element.
           StateError: the shards show that the state it was restored from is not of this stream.
-          ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards of an epoch hold no document.
+          ArgumentError: the iterator was closed; or `epochs=None`, and a lane's shards of an epoch hold no document; or
+            `keep` kept no record, and looks for a value elsewhere than where it is.
           GristmillError: the system refuses memory or threads, or this process is a fork of the iterator's own.
         """
         self._assert_not_closed()
@@ -276,12 +277,15 @@ class PackedDatasetIterator(StreamIterator[Element]):
                         element = _part(element, self._equal.shard_index, self._equal.shard_count)
                     element = self._without_committed(element, taken.step - 1)
                     element = grain_compat.recorded(self, element)
-        except BaseException:
+        except BaseException as error:
             core.interrupted = 0  # it comes again, whichever thread asks
+            if isinstance(error, ArgumentError):
+                self._stream.check_keeps_some()  # a lane without documents
             raise
         core.delivered = taken.number
         if element is None:
             self._reporter.end(self.stats, self._stream)
+            self._stream.check_keeps_some()
             raise StopIteration
         return element
 

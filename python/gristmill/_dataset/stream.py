@@ -16,6 +16,7 @@ from typing import Any
 
 import gristmill._core as _core
 from gristmill._dataset.spec import Spec
+from gristmill._shards.hive import check_keeps_some
 from gristmill._state import states
 from gristmill._state.commits import KEY, Committed
 from gristmill._tokenizer.encoder import core_of
@@ -122,6 +123,18 @@ class Stream:
         """Figures of the lanes, see `PackedDatasetIterator.stats`."""
         elapsed = 0.0 if self._started is None else time.perf_counter() - self._started
         return {**self.core.stats(), "elapsed_seconds": elapsed}
+
+    def check_keeps_some(self) -> None:
+        """Checks, at the end, that no filter has left out all records for want of values that are elsewhere.
+
+        Raises:
+          ArgumentError: one has, and its paths show why.
+        """
+        stats = self.core.stats()
+        for source in self.spec.sources:
+            own = stats["sources"][source.name] if self.spec.mixing else stats
+            if source.keep and not own["documents"]:
+                check_keeps_some(source.keep, source.shards, source.max_document_bytes)
 
     def close(self) -> None:
         """Stops and joins the threads for good."""

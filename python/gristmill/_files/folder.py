@@ -214,6 +214,9 @@ class Folder:
         """
         if wrong := self.wrong_size(part["files"]):
             raise DamagedError(wrong)
+        if self.remote is not None:
+            for name in part["files"]:
+                self.remote.fetch(name)
         path, index = self.part_path(number), self.index
         self._format.check()
         try:
@@ -225,6 +228,16 @@ class Folder:
         if len(items) != part["items"]:
             raise DamagedError(f"the file holds {counted(len(items), 'item')}, but {part['items']:,} were written")
         return items
+
+    def forget(self, part: Part) -> None:
+        """Removes the local files of a part that is in a store."""
+        if self.remote is not None:
+            for name in part["files"]:
+                self.remote.forget(name)
+
+    def named(self, text: str) -> str:
+        """A text with the URL of the folder, if it is in a store, in place of its path."""
+        return text if self.remote is None else text.replace(str(self.path), self.remote.url)
 
     def wrong_size(self, sizes: dict[str, int]) -> str | None:
         """A description of the first of these files that does not have its size; None if all have."""
@@ -298,8 +311,8 @@ class Folder:
             return []  # a killed run leaves some, and the next run removes them
         known = {name for part in parts for name in part["files"]}
         known |= {self.note_path(number).name for number in range(len(parts))}
-        named = (path.name for path in self.path.iterdir() if _PART_FILE.match(path.name))
-        return sorted(name for name in named if name not in known)
+        names = [path.name for path in self.path.iterdir()] if self.remote is None else self.remote.names
+        return sorted(name for name in names if _PART_FILE.match(name) and name not in known)
 
     def check_listed(self, parts: list[Part]) -> None:
         """Checks that the index of a complete folder lists the parts as their notes do.

@@ -14,6 +14,7 @@ from gristmill._files.schema import Part, Source
 from gristmill._files.source import encoder_of
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._shards.address import Address
+from gristmill._shards.stores import is_glob
 from gristmill._spec.fields import fields_of_packed, mark_field, token_field
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.text import counted, format_columns, format_fields
@@ -56,6 +57,26 @@ def inspect(path: Path) -> dict[str, Any]:
     return _packed(packed, str(packed.path), parts, first, damaged)
 
 
+def is_packed_remote(address: Address) -> bool:
+    """Whether a URL is that of a packed folder in a store.
+
+    Raises:
+      GristmillError: the store cannot be reached.
+    """
+    index = _remote_index(address)
+    return folder.is_index(index) or units.is_index(index)
+
+
+def _remote_index(address: Address) -> Any:
+    """The value in the index of a folder in a store; None if it has none."""
+    url = address.name.rstrip("/")
+    content = None if is_read_only(url) or is_glob(url) else address.reach().read(f"{url}/{folder.INDEX}")
+    try:
+        return None if content is None else json.loads(content)
+    except ValueError:
+        return None
+
+
 def inspect_remote(address: Address) -> dict[str, Any] | None:
     """The facts in the index and the notes of a packed folder in a store; None if it is none.
 
@@ -63,11 +84,7 @@ def inspect_remote(address: Address) -> dict[str, Any] | None:
       GristmillError: they are damaged, or the store cannot be reached.
     """
     url = address.name.rstrip("/")
-    content = None if is_read_only(url) else address.reach().read(f"{url}/{folder.INDEX}")
-    try:
-        index: Any = None if content is None else json.loads(content)
-    except ValueError:
-        index = None
+    index = _remote_index(address)
     if units.is_index(index):
         return _units(url, index)
     if not folder.is_index(index):

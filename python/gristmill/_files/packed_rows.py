@@ -4,7 +4,7 @@ import bisect
 import functools
 import itertools
 import operator
-from collections.abc import Sequence
+from collections.abc import Mapping, Sequence
 from os import PathLike
 from pathlib import Path
 from typing import Any, SupportsIndex
@@ -14,8 +14,10 @@ import numpy.typing as npt
 
 from gristmill._files import units
 from gristmill._files.folder import Folder
-from gristmill._files.remote_folder import check_local
+from gristmill._files.remote_folder import RemoteFolder, named_by_url
 from gristmill._files.row_items import arrays_of
+from gristmill._files.schema import Index
+from gristmill._shards.address import Address
 from gristmill._util.atomic_files import DamagedError
 from gristmill._util.named_values import decode
 from gristmill.errors import ArgumentError, GristmillError
@@ -40,11 +42,17 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
       >>> dataset = grain.MapDataset.source(rows).shuffle(seed=1).batch(16)
     """
 
-    def __init__(self, folder: "str | PathLike[str] | Sequence[str | PathLike[str]]") -> None:
+    def __init__(
+        self,
+        folder: "str | PathLike[str] | Sequence[str | PathLike[str]]",
+        storage_options: Mapping[str, str] | None = None,
+    ) -> None:
         """Opens packed folders.
 
         Args:
-          folder: a folder that `gristmill pack` wrote, or several in order.
+          folder: a folder that `gristmill pack` wrote, or several in order; of a store, its URL. Files of a store are
+            copied below `TMPDIR` when one of their rows is wanted, and removed with this object.
+          storage_options: how stores are reached: see `Manifest.find`.
 
         Raises:
           MissingShardError: there is no packed folder at a path.
@@ -54,9 +62,10 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         paths = [folder] if isinstance(folder, str | PathLike) else list(folder)
         if not paths:
             raise ArgumentError("folder=[]: expected at least one folder")
-        for path in paths:
-            check_local(str(path))
-        self._folders = [_opened(own) for path in paths for own in units.folders_of(Path(path))]
+        self._options = dict(storage_options or {})
+        self._folders = [
+            own for path in paths for own in _opened(Address.of(str(path), storage_options=storage_options))
+        ]
         for other in self._folders[1:]:
             _check_alike(self._folders[0], other)
         self._parts = [(own, number) for own in self._folders for number in range(len(own.index["parts"]))]
@@ -94,7 +103,8 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         except DamagedError as error:
             folder, of_folder = self._parts[part]
             raise GristmillError(
-                f"{folder.part_path(of_folder)}, item {number - begin}: {error}; restore the file, or pack again"
+                f"{folder.named(str(folder.part_path(of_folder)))}, item {number - begin}: "
+                f"{folder.named(str(error))}; restore the file, or pack again"
             ) from error
         if item.dtype.names is None:  # ids of documents may be of a smaller type in files
             item = item.astype(np.int32, copy=False)
@@ -112,11 +122,26 @@ class PackedRows(Sequence[dict[str, npt.NDArray[np.int32]]]):
         return f"PackedRows(rows={len(self)}, fields={list(self.fields)}, packed={packed!r})"
 
     def __reduce__(self) -> Any:
-        return PackedRows, ([str(own.path) for own in self._folders],)
+        return PackedRows, ([own.named(str(own.path)) for own in self._folders], self._options)
 
 
-def _opened(path: Path) -> Folder:
-    folder = Folder.open(path)
+def index_of(rows: PackedRows) -> Index:
+    """The index of the first folder of packed rows."""
+    return rows._folders[0].index
+
+
+def _opened(address: Address) -> list[Folder]:
+    """The packed folder of an address, or those of its units."""
+    if not address.is_remote:
+        return [_complete(Folder.open(own)) for own in units.folders_of(Path(address.name))]
+    remote = RemoteFolder.to_read(address)
+    with named_by_url(str(remote.local), remote.url):
+        folders = units.folders_of(remote.local)
+        own = [remote if path == remote.local else remote.inside(path.name) for path in folders]
+        return [_complete(Folder.open(found.local, found)) for found in own]
+
+
+def _complete(folder: Folder) -> Folder:
     if not folder.index.get("complete"):
         raise GristmillError(f"{folder.path} is not complete: run the same gristmill pack command again to finish it")
     return folder
@@ -133,6 +158,7 @@ def _check_alike(first: Folder, other: Folder) -> None:
     for (name, expected), found in zip(values(first).items(), values(other).values(), strict=True):
         if expected != found:
             raise ArgumentError(
-                f"folder={str(other.path)!r}: expected {name} {expected!r} as in {str(first.path)!r}, found {found!r}; "
+                f"folder={other.named(str(other.path))!r}: expected {name} {expected!r} as in "
+                f"{first.named(str(first.path))!r}, found {found!r}; "
                 "folders of other rows need a PackedRows of their own"
             )

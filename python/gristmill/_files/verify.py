@@ -12,6 +12,7 @@ from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._files import units
 from gristmill._files.folder import INDEX, Folder, damaged_index
 from gristmill._files.pack import counts_of, first_steps, make_collector, make_index, packing_spec, resume_after
+from gristmill._files.remote_folder import RemoteFolder, named_by_url, named_in
 from gristmill._files.row_items import Collector, are_same, arrays_of
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Index, Part, describe_changes
 from gristmill._files.source import dataset_of, shards_of, sizes_of
@@ -30,6 +31,7 @@ _MOST_ENTRIES = 4096
 
 def verify(
     path: Path,
+    remote: RemoteFolder | None = None,
     *,
     shards: Address = NOWHERE,
     drop: str | None = None,
@@ -41,6 +43,7 @@ def verify(
 
     Args:
       path: their folder, or a file in it.
+      remote: the folder of a store that `path` stands for, if it is in one.
       shards: paths and globs of the shards, if they have moved; of a mixture, a file of it that names them; and how
         stores are reached.
       drop: the row list as text, if it has moved.
@@ -59,11 +62,11 @@ def verify(
         if only is not None:
             raise ArgumentError(f"--part {only}: {path} has units: name the folder of one, such as unit-00000")
         moved: dict[str, Any] = {"shards": shards, "drop": drop, "tokenizer": tokenizer, "threads": threads}
-        return _verify_units(path, moved)
+        return _verify_units(path, remote, moved)
     units.check_joined(path)
     found: dict[str, Any] = {"folder": str(path), "complete": False, "parts": 0, "items": 0}
     try:
-        folder = Folder.open(path)
+        folder = Folder.open(path, remote)
         parts = folder.parts()
         dataset = _source_dataset(folder, parts, shards, drop, tokenizer, threads)
         _check_source(folder, dataset)
@@ -77,11 +80,24 @@ def verify(
     return {**found, "equal": difference is None, "difference": difference}
 
 
-def _verify_units(path: Path, moved: dict[str, Any]) -> dict[str, Any]:
+def verify_remote(address: Address, **given: Any) -> dict[str, Any]:
+    """Compares packed files in a store as `verify` does; each part is fetched before, and removed after it.
+
+    Raises:
+      GristmillError: see `verify`; or the store cannot be reached.
+    """
+    remote = RemoteFolder.to_read(address)
+    local = str(remote.local)
+    with named_by_url(local, remote.url):
+        found: dict[str, Any] = named_in(verify(remote.local, remote, **given), local, remote.url)
+        return found
+
+
+def _verify_units(path: Path, remote: RemoteFolder | None, moved: dict[str, Any]) -> dict[str, Any]:
     """Compares one unit after the other, up to the first difference."""
     found: dict[str, Any] = {"folder": str(path), "complete": True, "parts": 0, "items": 0}
     for folder in units.folders_of(path):
-        own = verify(folder, **moved)
+        own = verify(folder, remote and remote.inside(folder.name), **moved)
         found |= {
             "complete": found["complete"] and own["complete"],
             "parts": found["parts"] + own["parts"],
@@ -174,6 +190,7 @@ def _first_difference(
                 difference = comparison.compare_part(number, parts[number])
             except DamagedError as error:
                 difference = {"what": str(error)}
+            folder.forget(parts[number])
             found["items"] += parts[number]["items"]
             found["parts"] += 1
             if difference is not None:

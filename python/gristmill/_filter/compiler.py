@@ -3,12 +3,12 @@
     len(text) > 100 and sum(lines[*].words) / len(lines) >= 5
 
     paths     text, lines
-    program   path 0 | length | number 100 | compare > | and 8
-              aggregate sum 1 [*] 1 | item words | path 1 | length | arithmetic / | number 5 | compare >=
+    program   path 0 | length | number 100 | compare > | and 9
+              path 1 | aggregate sum [*] 1 | item words | path 1 | length | arithmetic / | number 5 | compare >=
 
 Only what is listed in docs/filters.md is accepted of Python's expressions. Two expressions that differ only in how they
 are written have the same text afterwards: it is part of the fingerprint of a stream. The program is one for a stack of
-operands, and is described in rust/prepare/keep/mod.rs.
+operands, and is described in rust/format/keep/mod.rs.
 """
 
 import ast
@@ -17,6 +17,7 @@ import math
 import re
 from collections.abc import Iterator, Sequence
 from dataclasses import dataclass
+from types import EllipsisType
 from typing import Any, NamedTuple
 
 from gristmill import filters
@@ -25,14 +26,15 @@ from gristmill._util import checks
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError
 
-# A key, an index, or None for all items.
-Step = str | int | None
+# A key, an index, None for all items, or `...` for the JSON that a string holds.
+Step = str | int | EllipsisType | None
 Steps = tuple[Step, ...]
 # Its name, and what belongs to it.
 Instruction = tuple[Any, ...]
 Program = tuple[Instruction, ...]
 
 ALL = None
+JSON = ...
 # The name of a filter of `gm.filters` in an expression: no part of a path or of a string.
 _PRESET = re.compile(r"""(?<![\w.'"])gm\.filters\.(\w+)(?![\w.'"])""")
 _DEEPEST = 100
@@ -40,12 +42,15 @@ _LARGEST_INDEX = 2**31
 
 # A key that is no name is written key("my key"): a list of one string means the same where no list can be.
 _FUNCTIONS = ("len", "sum", "mean", "min", "max", "count")
+_VALUES = ("json", "hive")
 _ARITHMETIC = {ast.Add: "+", ast.Sub: "-", ast.Mult: "*", ast.Div: "/", ast.FloorDiv: "//", ast.Mod: "%"}
 _COMPARISONS = {ast.Lt: "<", ast.LtE: "<=", ast.Eq: "==", ast.NotEq: "!=", ast.GtE: ">=", ast.Gt: ">"}
 # How tightly operations hold their operands together.
 _OR, _AND, _NOT, _COMPARISON, _SUM, _PRODUCT, _SIGN, _ATOM = range(8)
 
-_ALLOWED = "keys, constants, comparisons, and, or, not, in, + - * / // %, and the functions " + ", ".join(_FUNCTIONS)
+_ALLOWED = "keys, constants, comparisons, and, or, not, in, + - * / // %, and the functions " + ", ".join(
+    (*_FUNCTIONS, *_VALUES)
+)
 _FOUND = {
     ast.IfExp: "a conditional expression",
     ast.Lambda: "a function",
@@ -71,6 +76,8 @@ class Keep:
       clauses: the conditions that must all hold: text and program of each.
       values: what the conditions are about, for people who choose thresholds: text and program of each. The program of
         a path with `[*]` leaves a list.
+      hive_keys: the keys of folders in the paths of shards that it looks at.
+      of_all: the folders with such keys that are around all shards, and so in no fingerprint of a manifest.
     """
 
     text: str
@@ -78,11 +85,13 @@ class Keep:
     program: Program
     clauses: tuple[tuple[str, Program], ...]
     values: tuple[tuple[str, Program], ...]
+    hive_keys: tuple[str, ...] = ()
+    of_all: tuple[str, ...] = ()
 
     @property
     def fingerprint(self) -> str:
-        """The value that a stream's fingerprint has of it."""
-        return self.text
+        """The value that a stream's fingerprint has of it: an expression, whose comment has the folders around all."""
+        return f"{self.text}  # {'/'.join(self.of_all)}" if self.of_all else self.text
 
 
 def compile_filter(name: str, expression: Any) -> Keep:
@@ -110,6 +119,7 @@ def compile_filter(name: str, expression: Any) -> Keep:
         whole.program,
         tuple((clause.text, clause.program) for clause in clauses),
         tuple(compiler.values.items()),
+        tuple(compiler.hive_keys),
     )
 
 
@@ -148,6 +158,7 @@ class _Compiler:
         self._source = source
         self.paths: dict[Steps, int] = {}
         self.values: dict[str, Program] = {}
+        self.hive_keys: dict[str, None] = {}
         # In an aggregate: the steps to each of its items.
         self._items: Steps | None = None
         self._depth = 0
@@ -231,8 +242,8 @@ class _Compiler:
     def _path(self, node: ast.expr) -> _Term:
         steps = self._steps(node)
         if ALL not in steps:
-            self.values.setdefault(_path_text(steps), program := (("path", self._index(steps)),))
-            return _Term(_path_text(steps), _ATOM, program)
+            self.values.setdefault(path_text(steps), program := self._program(steps))
+            return _Term(path_text(steps), _ATOM, program)
         if self._items is None:
             raise self._source.error(
                 node,
@@ -240,7 +251,12 @@ class _Compiler:
                 "all items of an array",
                 f"{', '.join(_FUNCTIONS[1:])} or len make one value of them",
             )
-        return _Term(_path_text(steps), _ATOM, (("item", steps[len(self._items) :]),))
+        return _Term(path_text(steps), _ATOM, _item_program(steps[len(self._items) :]))
+
+    def _program(self, steps: Steps) -> Program:
+        """The program that finds the value of a path without `[*]`."""
+        first, *inside = _divided(steps)
+        return (("path", self._index(first)), *(("json", part) for part in inside))
 
     def _index(self, steps: Steps) -> int:
         """The index of a path."""
@@ -257,6 +273,10 @@ class _Compiler:
                 case ast.List(elts=[ast.Constant(value=str(key))]) | ast.Call(args=[ast.Constant(value=str(key))]):
                     steps.append(self._key(node, key))
                     return tuple(reversed(steps))
+                case ast.Call(func=ast.Name(id="json"), args=[inner], keywords=[]) if _is_path(inner):
+                    steps.append(JSON)
+                    node = inner
+                    continue
                 case ast.Attribute(attr=name):
                     steps.append(self._name(node, name))
                 case ast.Subscript(slice=index):
@@ -382,8 +402,12 @@ class _Compiler:
 
     def _call(self, node: ast.Call) -> _Term:
         name = node.func.id if isinstance(node.func, ast.Name) else None
+        if name == "hive":
+            return self._hive(node)
+        if name == "json":
+            raise self._source.error(node, "a path as the argument of json", "another one")
         if name not in _FUNCTIONS:
-            raise self._source.error(node, f"one of the functions {', '.join(_FUNCTIONS)}", "another one")
+            raise self._source.error(node, f"one of the functions {', '.join((*_FUNCTIONS, *_VALUES))}", "another one")
         if node.keywords or any(isinstance(argument, ast.Starred) for argument in node.args):
             raise self._source.error(node, f"plain arguments of {name}", "a named one or a star")
         if name in ("min", "max") and len(node.args) > 1:
@@ -400,6 +424,17 @@ class _Compiler:
             return _Term(f"len({term.text})", _ATOM, (*term.program, ("length",)))
         return self._aggregate(node, name, argument, starred)
 
+    def _hive(self, node: ast.Call) -> _Term:
+        """The value of a folder in the path of the shard."""
+        match node:
+            case ast.Call(args=[ast.Constant(value=str(key))], keywords=[]):
+                text = f"hive({self._string(node, key)})"
+            case _:
+                raise self._source.error(node, 'one key as a string, such as hive("lang")', "another argument")
+        self.hive_keys[key] = None
+        self.values.setdefault(text, program := (("hive", key),))
+        return _Term(text, _ATOM, program)
+
     def _aggregate(self, node: ast.Call, name: str, argument: ast.expr, starred: list[ast.expr]) -> _Term:
         if self._items is not None:
             raise self._source.error(node, "no function of all items inside another one", name)
@@ -409,19 +444,21 @@ class _Compiler:
             if name == "count" or not _is_path(argument):
                 raise self._source.error(argument, f"[*] in the argument of {name}", "none", "[*] stands for all items")
             items = (*self._steps(argument), ALL)
-            term = _Term(_path_text(items), _ATOM, (("item", ()),))
+            term = _Term(path_text(items), _ATOM, _item_program(()))
         else:
             items = self._items_of(starred)
             self._items = items
             term = self.term(argument)
             self._items = None
         first = items.index(ALL)
-        array = self._index(items[:first])
+        if JSON in items[first:]:
+            raise self._source.error(argument, "json() before the first [*] or behind the last one", "one between two")
+        array = self._program(items[:first])
         for path in map(self._steps, starred) if starred else [items]:
-            listed = (("aggregate", "list", array, items[first:], 1), ("item", path[len(items) :]))
-            self.values.setdefault(_path_text(path), listed)
-        head = ("aggregate", name, array, items[first:], len(term.program))
-        return _Term(f"{name}({term.text})", _ATOM, (head, *term.program))
+            item = _item_program(path[len(items) :])
+            self.values.setdefault(path_text(path), (*array, ("aggregate", "list", items[first:], len(item)), *item))
+        head = ("aggregate", name, items[first:], len(term.program))
+        return _Term(f"{name}({term.text})", _ATOM, (*array, head, *term.program))
 
     def _items_of(self, starred: list[ast.expr]) -> Steps:
         """The steps up to the last `[*]`, which all paths must have in common."""
@@ -431,7 +468,7 @@ class _Compiler:
             items = steps[: len(steps) - steps[::-1].index(ALL)]
             if found is not None and items != found:
                 advice = "a function goes through the items of one array"
-                raise self._source.error(node, f"items of {_path_text(found)}", _path_text(items), advice)
+                raise self._source.error(node, f"items of {path_text(found)}", path_text(items), advice)
             found = items
         assert found is not None
         return found
@@ -454,7 +491,26 @@ def _is_path(node: ast.expr) -> bool:
             return True
         case ast.Call(func=ast.Name(id="key"), args=[ast.Constant(value=str())], keywords=[]):
             return True
+        case ast.Call(func=ast.Name(id="json"), args=[inner], keywords=[]):
+            return _is_path(inner)
     return False
+
+
+def _divided(steps: Steps) -> list[Steps]:
+    """The steps before each look into the JSON of a string, and behind the last one."""
+    parts: list[list[Step]] = [[]]
+    for step in steps:
+        if step is JSON:
+            parts.append([])
+        else:
+            parts[-1].append(step)
+    return [tuple(part) for part in parts]
+
+
+def _item_program(steps: Steps) -> Program:
+    """The program that finds a value of an item."""
+    first, *inside = _divided(steps)
+    return (("item", first), *(("json", part) for part in inside))
 
 
 def _paths_in(node: ast.AST) -> Iterator[ast.expr]:
@@ -472,11 +528,14 @@ def _paths_in(node: ast.AST) -> Iterator[ast.expr]:
                 yield from _paths_in(child)
 
 
-def _path_text(steps: Steps) -> str:
+def path_text(steps: Steps) -> str:
+    """A path as an expression has it."""
     first, *rest = steps
     text = str(first) if is_name(str(first)) else f"key({_quoted(str(first))})"
     for step in rest:
-        if isinstance(step, str):
+        if step is JSON:
+            text = f"json({text})"
+        elif isinstance(step, str):
             text += f".{step}" if is_name(step) else f"[{_quoted(step)}]"
         else:
             text += "[*]" if step is ALL else f"[{step}]"

@@ -12,6 +12,7 @@ from gristmill._sample import plans
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Completion, Sample
 from gristmill._shards.address import Address
+from gristmill._shards.hive import with_folders
 from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
@@ -71,6 +72,7 @@ def audit(
     check_is_function(encoder)
     manifest = with_sidecars(Manifest.find(list(shards.names), dict(shards.options)), values["sidecars"])
     plan = _plan(sample, encoder, manifest, values["max_document_bytes"])
+    values["keep"] = with_folders(values["keep"], manifest)
     drop = DroppedRows(values["drop"], manifest) if values["drop"] else None
     reading = Reading(
         **sources_of(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], drop),

@@ -9,6 +9,7 @@ from typing import Any
 from gristmill._core import Records
 from gristmill._filter.compiler import Keep, compile_filter
 from gristmill._shards.address import Address
+from gristmill._shards.hive import with_folders
 from gristmill._shards.manifest import manifest_at
 from gristmill._shards.selection import Numbering, with_missing
 from gristmill._shards.sidecars import Sidecars, with_sidecars
@@ -53,6 +54,7 @@ def inspect(
     named = Sidecars.check("sidecars", sidecars)
     compiled = with_missing(compile_filter("keep", keep), named)
     manifest = with_sidecars(manifest_at(shards), named)
+    with_folders(compiled, manifest)
     numbering = Numbering(compiled.paths, named, manifest)
     seen = _Seen(compiled)
     programs = [numbering.program(compiled.paths, program) for program in seen.programs]

@@ -13,6 +13,7 @@ import numpy as np
 
 import gristmill._core as _core
 from gristmill._chat.template import special_tokens_of
+from gristmill._filter.compiler import Keep
 from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._mixture.mixture import Mixture
 from gristmill._prompts.arguments import ARGUMENTS
@@ -25,6 +26,7 @@ from gristmill._sample import plans
 from gristmill._sample.plans import ChatPlan, CompletionPlan
 from gristmill._sample.samples import Chat, Completion, Text, check_ends
 from gristmill._shards.counting import count_records
+from gristmill._shards.hive import check_keeps_some, with_folders
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.selection import select as select_paths
@@ -276,6 +278,7 @@ def _read(
     is_source: bool = False,
 ) -> PromptSpec:
     drop = DroppedRows(values["drop"], manifest) if values["drop"] else None
+    values = {**values, "keep": with_folders(values["keep"], manifest)}
     keeps_records = values["columns"] is not False or values["raw_prompt"]
     reading = {
         **sources_of(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], drop),
@@ -305,6 +308,7 @@ def _read(
     _check_left(values, arena, names)
     _warn_of_missing_ends(made, ends, arena)
     rows = _in_order(arena, wanted)
+    _check_kept(values["keep"], _counts(arena), manifest, values["max_document_bytes"])
     return PromptSpec(
         sources=[
             PromptSource(size=len(rows), epochs=values["epochs"], plans=made, counts=_counts(arena)),
@@ -326,6 +330,12 @@ def _read(
             )
         },
     )  # fmt: skip
+
+
+def _check_kept(keep: Keep | None, counts: Mapping[str, int], manifest: Manifest, longest: int) -> None:
+    """Checks that no filter leaves out all records because it looks for values elsewhere than where they are."""
+    if keep and counts["filtered"] and not counts["kept"]:
+        check_keeps_some(keep, manifest, longest)
 
 
 def _samples_of(prompt: Any) -> dict[str, Chat | Completion | Text]:

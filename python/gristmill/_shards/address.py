@@ -25,9 +25,11 @@ class Address:
         """The address of names with these options.
 
         Raises:
+          ArgumentError: a `file://` URL names a host.
           ArgumentTypeError: the options are no dict of strings.
         """
-        return cls(names, stores.check_options("storage_options", storage_options) or ())
+        options = stores.check_options("storage_options", storage_options) or ()
+        return cls(tuple(map(stores.without_scheme, names)), options)
 
     def at(self, *names: str) -> "Address":
         """The address of other names in the same stores."""

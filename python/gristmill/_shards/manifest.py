@@ -109,8 +109,9 @@ class Manifest:
         that several patterns match, or that is found through links to its folder, is listed once, under the name that
         the first pattern finds; a link to a file is a file of its own. A folder that `save_to_disk` of `datasets` wrote
         stands for its Arrow files. The JSON files beside these, which a glob may match, are no shards. URLs of stores
-        (`gs://`, `s3://`, `az://`, `http(s)://`) and globs of them may stand beside paths. A path or URL that ends in
-        `.manifest.json` stands for the manifest that `save` wrote there; globs leave such files out.
+        (`gs://`, `s3://`, `az://`, `http(s)://`) and globs of them may stand beside paths; `file:///a/b` is the path
+        /a/b. A path or URL that ends in `.manifest.json` stands for the manifest that `save` wrote there; globs leave
+        such files out.
 
         Args:
           shards: paths, globs and URLs, or a manifest, which is returned as it is.
@@ -255,7 +256,7 @@ def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathi
     patterns = items("shards", shards, expected)
     if not patterns:
         raise ArgumentError("shards=[]: expected at least one path or glob")
-    return patterns
+    return [stores.without_scheme(name) if isinstance(name, str) else name for name in patterns]
 
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:

@@ -13,6 +13,7 @@ from gristmill.errors import ArgumentError, GristmillError
 
 _LOGGER = logging.getLogger("gristmill")
 
+_PLURALS = {"record batch": "record batches"}
 # Each takes about a hundred bytes.
 _MOST = 2**20
 
@@ -42,27 +43,32 @@ def cut(manifest: Manifest, split_bytes: int) -> list[Piece]:
     ]
 
 
-def warn_of_empty_pieces(manifest: Manifest, split_bytes: int, max_document_bytes: int) -> None:
-    """Warns if the first local Parquet shard that is divided has fewer row groups than pieces."""
-    local = (file for file in manifest if file[0].lower().endswith(".parquet") and not stores.is_remote(file[0]))
-    path, size = next(((path, size) for path, size in local if size > split_bytes > 0), ("", 0))
-    if not path:
+def warn_of_empty_pieces(manifest: Manifest, split_bytes: int) -> None:
+    """Warns if the first local shard that is divided has fewer row groups, record batches or frames than pieces."""
+    if not split_bytes:
         return
-    try:
-        shard = _core.Records(utf8_path(os.path.join(manifest.folder, path)), size, max_document_bytes)
-    except GristmillError:
-        return  # whoever reads it says so
-    groups, pieces = len(shard.row_groups or ()), len(_core.piece_borders(size, split_bytes))
-    if groups < pieces:
-        _LOGGER.warning(
-            "split_bytes=%s: %s has %s, so that %s of its %s have no rows, and lanes without others deliver padding: "
-            "write it with more row groups, or leave split_bytes= out",
-            split_bytes,
-            path,
-            counted(groups, "row group"),
-            pieces - groups,
-            counted(pieces, "piece"),
-        )
+    local = ((path, size) for path, size in manifest if size > split_bytes and not stores.is_remote(path))
+    for path, size in local:
+        try:
+            found = _core.shard_parts(utf8_path(os.path.join(manifest.folder, path)), size)
+        except GristmillError:
+            return  # whoever reads it says so
+        if found is None:
+            continue
+        (parts, what), pieces = found, len(_core.piece_borders(size, split_bytes))
+        # One frame alone is an error.
+        if parts < pieces and (parts, what) != (1, "frame"):
+            _LOGGER.warning(
+                "split_bytes=%s: %s has %s, so that %s of its %s have no rows, and lanes without others deliver "
+                "padding: write it with more %s, or leave split_bytes= out",
+                split_bytes,
+                path,
+                counted(parts, what, _PLURALS.get(what, "")),
+                pieces - parts,
+                counted(pieces, "piece"),
+                _PLURALS.get(what, f"{what}s"),
+            )
+        return
 
 
 def count_pieces(manifest: Manifest, split_bytes: int) -> int:

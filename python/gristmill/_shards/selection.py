@@ -104,11 +104,7 @@ class Numbering:
 
     def program(self, paths: Sequence[Steps], program: Program) -> Program:
         """A program that names `paths` by their indices, with these numbers in place."""
-        index = {"path": 1, "aggregate": 2}
-        return tuple(
-            (*parts[:at], self._numbers[paths[parts[at]]], *parts[at + 1 :]) if (at := index.get(parts[0])) else parts
-            for parts in program
-        )
+        return tuple(("path", self._numbers[paths[parts[1]]]) if parts[0] == "path" else parts for parts in program)
 
     def number(self, path: Steps) -> int:
         """The number of a path."""

@@ -7,6 +7,7 @@ from gristmill._core import Records
 from gristmill._sample import plans
 from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
+from gristmill._shards.hive import with_folders
 from gristmill._shards.indexes import warn_of_missing_indexes
 from gristmill._shards.manifest import Manifest, patterns_of
 from gristmill._shards.pieces import count_pieces, warn_of_empty_pieces
@@ -32,12 +33,13 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     text_field = _text_field(values)
     patterns = patterns_of(folder.manifest if folder else values["shards"])
     manifest = with_sidecars(Manifest.find(patterns, dict(values["storage_options"] or ())), values["sidecars"])
+    keep = with_folders(values["keep"], manifest)
     drop = DroppedRows(values["drop"], manifest) if values["drop"] else left_out
     quarantine.check_is_no_shard(values["quarantine_file"], patterns)
     if count_pieces(manifest, values["split_bytes"]) > len(manifest):
         _check_may_be_divided(values, drop)
     warn_of_missing_indexes(manifest, values["split_bytes"])
-    warn_of_empty_pieces(manifest, values["split_bytes"], values["max_document_bytes"])
+    warn_of_empty_pieces(manifest, values["split_bytes"])
     are_ready = isinstance(values["sample"], Tokens)
     encoder = as_encoder(values["tokenizer"], is_needed=not are_ready)
     check_is_function(encoder)
@@ -55,6 +57,7 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     found = {
         "text_field": text_field,
         "shards": manifest,
+        "keep": keep,
         "drop": drop,
         "tokenizer": encoder,
         "sample": plan,

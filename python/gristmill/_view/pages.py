@@ -11,13 +11,12 @@ import gristmill._core as _core
 from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of
 from gristmill._dataset.spec import Spec
-from gristmill._files import units
-from gristmill._files.folder import Folder
-from gristmill._files.packed_rows import PackedRows
+from gristmill._files.packed_rows import PackedRows, index_of
 from gristmill._files.source import encoder_of
 from gristmill._inspect import contents
 from gristmill._inspect.locate import Run, first_step
 from gristmill._sample.plans import ImageTextPlan
+from gristmill._shards.address import Address
 from gristmill._spec.fields import fields_of_packed
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._util.local_files import open_inflated
@@ -79,11 +78,11 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
     return Page(title, facts, shown, run.dataset.encoder, [*figures(found), records], tables)
 
 
-def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, measured: int) -> Page:
+def of_packed(address: Address, encoder: Encoder | None, *, start: int, rows: int, measured: int) -> Page:
     """The page of packed files.
 
     Args:
-      path: the packed folder, or a file in it.
+      address: the packed folder, or a file in it.
       encoder: the tokenizer. None: the one that the folder names, if it is still there.
       start: the first row that is shown.
       rows: how many rows are shown.
@@ -93,18 +92,20 @@ def of_packed(path: Path, encoder: Encoder | None, *, start: int, rows: int, mea
       GristmillError: it is not complete, or damaged.
       ArgumentError: there is no such row.
     """
-    folder = Folder.open(units.folders_of(path)[0])
-    packed = PackedRows(path if path.is_dir() else folder.path)
+    path = Path(address.name)
+    is_part = not address.is_remote and path.is_file()
+    packed = PackedRows(path.parent if is_part else address.name, dict(address.options))
+    index = index_of(packed)
     if start >= len(packed):
         raise ArgumentError(f"--row {start}: the folder has {counted(len(packed), 'row')}, counted from 0")
     fields = fields_of_packed(packed.fields, packed.sequence_length) or []
     numbers = range(start, min(start + max(rows, measured), len(packed)))
     found = [row_of(f"row {number:,}", packed[number], fields) for number in numbers]
-    source = folder.index["source"]
+    source = index["source"]
     encoder = encoder_of(source) if encoder is None else encoder
     facts = [
-        ("folder", str(path)),
-        ("format", folder.index["format"]),
+        ("folder", address.name),
+        ("format", index["format"]),
         ("rows", f"{len(packed):,} of {counted(packed.sequence_length, 'token')}"),
         ("fields", ", ".join(packed.fields)),
         ("tokenizer", _tokenizer(source["tokenizer"], encoder)),

@@ -27,11 +27,11 @@ pub(super) enum Data {
     Fixed(Vec<u8>),
     Bytes {
         offsets: Offsets,
-        values: Vec<u8>,
+        values: Window,
     },
     Views {
         views: Vec<u8>,
-        buffers: Vec<Vec<u8>>,
+        buffers: Vec<Window>,
     },
     List {
         offsets: Offsets,
@@ -69,6 +69,8 @@ pub(super) struct Loader<'a> {
     /// How many bytes may still be loaded, of so many.
     pub(super) left: &'a mut u64,
     pub(super) limit: u64,
+    /// Whether values are read row by row: not those of dictionaries, which any row may need.
+    pub(super) by_rows: bool,
     /// The next field's node, buffer and number of buffers.
     pub(super) next: FieldStart,
 }
@@ -162,22 +164,22 @@ impl Loader<'_> {
             Kind::Boolean => Data::Bits(self.buffer()?),
             Kind::Bytes { offset, .. } => {
                 let offsets = Offsets { bytes: self.buffer()?, width: offset };
-                Data::Bytes { offsets, values: self.buffer()? }
+                Data::Bytes { offsets, values: self.window()? }
             }
             Kind::View { .. } => {
                 let views = self.buffer()?;
                 let buffers = self.header.variadic.get(self.next.variadic).copied().unwrap_or_default();
                 self.next.variadic += 1;
-                let buffers = (0..buffers).map(|_| self.buffer()).collect::<Result<_, _>>()?;
+                let buffers = (0..buffers).map(|_| self.window()).collect::<Result<_, _>>()?;
                 Data::Views { views, buffers }
             }
             Kind::List(_) | Kind::Map => {
                 let width = if let Kind::List(width) = field.kind { width } else { 4 };
                 let offsets = Offsets { bytes: self.buffer()?, width };
-                Data::List { offsets, items: Box::new(self.load(&field.children[0])?) }
+                Data::List { offsets, items: Box::new(self.items(&field.children[0])?) }
             }
             Kind::FixedList(size) => {
-                Data::FixedList { size, items: Box::new(self.load(&field.children[0])?) }
+                Data::FixedList { size, items: Box::new(self.items(&field.children[0])?) }
             }
             Kind::Struct => {
                 Data::Struct(field.children.iter().map(|child| self.load(child)).collect::<Result<_, _>>()?)
@@ -186,8 +188,33 @@ impl Loader<'_> {
         })
     }
 
+    /// Loads the items of lists, those of a row being many.
+    fn items(&mut self, field: &Field) -> Result<Array, String> {
+        // The values of several views lie anywhere.
+        let by_rows = self.by_rows;
+        self.by_rows &= !field.has_views();
+        let items = self.load(field);
+        self.by_rows = by_rows;
+        items
+    }
+
+    /// The next buffer, of values: all of it, or, of a large one that is not compressed, what rows will need.
+    fn window(&mut self) -> Result<Window, String> {
+        let (start, length) = self.place()?;
+        if self.header.codec.is_some() || !self.by_rows || length <= WINDOW_BYTES {
+            return Ok(Window { start, length, first: 0, bytes: self.content(start, length)? });
+        }
+        Ok(Window { start, length, first: 0, bytes: Vec::new() })
+    }
+
     /// Reads the next buffer, and inflates it.
     fn buffer(&mut self) -> Result<Vec<u8>, String> {
+        let (start, length) = self.place()?;
+        self.content(start, length)
+    }
+
+    /// Start and length of the next buffer in the file.
+    fn place(&mut self) -> Result<(u64, u64), String> {
         let damaged = || corrupt("a buffer of a record batch does not lie in its body");
         let &(offset, length) = self.header.buffers.get(self.next.buffer).ok_or_else(damaged)?;
         self.next.buffer += 1;
@@ -197,6 +224,10 @@ impl Loader<'_> {
         if start.checked_add(length).is_none_or(|end| end > self.body.end) {
             return Err(damaged());
         }
+        Ok((start, length))
+    }
+
+    fn content(&mut self, start: u64, length: u64) -> Result<Vec<u8>, String> {
         match self.header.codec {
             Some(codec) if length > 0 => self.inflated(codec, start, length),
             _ => self.raw(start, length),
@@ -237,7 +268,100 @@ impl Loader<'_> {
     }
 }
 
+/// The part of a buffer of values that was read.
+pub(super) struct Window {
+    /// Where the buffer begins in the file, and its length.
+    start: u64,
+    length: u64,
+    /// The offset in the buffer of the bytes that were read.
+    first: u64,
+    bytes: Vec<u8>,
+}
+
+/// Why the values of a row cannot be read.
+pub(super) enum Unread {
+    Damaged,
+    /// They have so many bytes, which is too much.
+    Long(u64),
+    Failed(String),
+}
+
+impl From<Damaged> for Unread {
+    fn from(_: Damaged) -> Self {
+        Self::Damaged
+    }
+}
+
+impl Window {
+    fn get(&self, range: Range<usize>) -> Result<&[u8], Damaged> {
+        // A buffer that is inflated has all bytes.
+        let first = usize::try_from(self.first).map_err(|_| Damaged)?;
+        let start = range.start.checked_sub(first).ok_or(Damaged)?;
+        self.bytes.get(start..).and_then(|rest| rest.get(..range.len())).ok_or(Damaged)
+    }
+
+    /// Reads a range, unless it is there, and what follows it.
+    fn reach(&mut self, source: &mut dyn Source, range: Range<usize>, limit: u64) -> Result<(), Unread> {
+        if self.get(range.clone()).is_ok() {
+            return Ok(());
+        }
+        let (start, end) = (range.start as u64, range.end as u64);
+        if end > self.length {
+            return Err(Unread::Damaged);
+        }
+        if end - start > limit {
+            return Err(Unread::Long(end - start));
+        }
+        let end = end.max(start + WINDOW_BYTES).min(self.length);
+        self.bytes.clear();
+        self.bytes.shrink_to(WINDOW_BYTES as usize);
+        self.bytes.resize((end - start) as usize, 0);
+        self.first = start;
+        read(source, self.start + start, &mut self.bytes).map_err(|reason| {
+            self.bytes.clear();
+            Unread::Failed(reason)
+        })
+    }
+}
+
 impl Array {
+    /// Reads the values of rows, of which a row may have `limit` bytes, where they were not loaded.
+    pub(super) fn reach(
+        &mut self,
+        source: &mut dyn Source,
+        rows: Range<usize>,
+        limit: u64,
+    ) -> Result<(), Unread> {
+        if rows.is_empty() || rows.len() == 1 && self.is_null(rows.start) {
+            return Ok(());
+        }
+        match &mut self.data {
+            Data::Bytes { offsets, values } => {
+                let range = offsets.range(rows.start)?.start..offsets.range(rows.end - 1)?.end;
+                if range.is_empty() { Ok(()) } else { values.reach(source, range, limit) }
+            }
+            Data::Views { views, buffers } if rows.len() == 1 => match place_of_view(views, rows.start)? {
+                (length, Some((buffer, start))) => {
+                    let end = start.checked_add(length).ok_or(Damaged)?;
+                    buffers.get_mut(buffer).ok_or(Damaged)?.reach(source, start..end, limit)
+                }
+                _ => Ok(()),
+            },
+            Data::List { offsets, items } => {
+                let range = offsets.range(rows.start)?.start..offsets.range(rows.end - 1)?.end;
+                items.reach(source, range, limit)
+            }
+            Data::FixedList { size, items } => {
+                let at = |row: usize| row.checked_mul(*size).ok_or(Damaged);
+                items.reach(source, at(rows.start)?..at(rows.end)?, limit)
+            }
+            Data::Struct(members) => {
+                members.iter_mut().try_for_each(|member| member.reach(source, rows.clone(), limit))
+            }
+            _ => Ok(()),
+        }
+    }
+
     /// Whether it has as many values as its length says.
     fn is_complete(&self, field: &Field) -> bool {
         let length = self.length;
@@ -274,7 +398,7 @@ impl Array {
             return Ok(None);
         }
         match &self.data {
-            Data::Bytes { offsets, values } => values.get(offsets.range(index)?).map(Some).ok_or(Damaged),
+            Data::Bytes { offsets, values } => values.get(offsets.range(index)?).map(Some),
             Data::Views { views, buffers } => view(views, buffers, index).map(Some),
             Data::Indices { .. } => {
                 // There are no dictionaries of dictionaries.
@@ -310,22 +434,32 @@ impl Offsets {
     }
 }
 
+/// The bytes of values that are read at once, where not all of a buffer are.
+const WINDOW_BYTES: u64 = 8 << 20;
 const VIEW_BYTES: usize = 16;
 /// The longest value that lies in its view.
 const LONGEST_INLINE: usize = 12;
 
-fn view<'a>(views: &'a [u8], buffers: &'a [Vec<u8>], index: usize) -> Result<&'a [u8], Damaged> {
+fn view<'a>(views: &'a [u8], buffers: &'a [Window], index: usize) -> Result<&'a [u8], Damaged> {
+    let (length, place) = place_of_view(views, index)?;
+    match place {
+        None => slot(views, VIEW_BYTES, index)?.get(4..4 + length).ok_or(Damaged),
+        Some((buffer, start)) => {
+            let end = start.checked_add(length).ok_or(Damaged)?;
+            buffers.get(buffer).ok_or(Damaged)?.get(start..end)
+        }
+    }
+}
+
+/// The length of a value, and the buffer and offset of one that does not lie in its view.
+fn place_of_view(views: &[u8], index: usize) -> Result<(usize, Option<(usize, usize)>), Damaged> {
     let view = slot(views, VIEW_BYTES, index)?;
     let number = |at: usize| {
         let bytes = view.get(at..).and_then(|rest| rest.first_chunk()).ok_or(Damaged)?;
         usize::try_from(i32::from_le_bytes(*bytes)).map_err(|_| Damaged)
     };
     let length = number(0)?;
-    if length <= LONGEST_INLINE {
-        return view.get(4..4 + length).ok_or(Damaged);
-    }
-    let buffer = buffers.get(number(8)?).ok_or(Damaged)?;
-    buffer.get(number(12)?..).and_then(|rest| rest.get(..length)).ok_or(Damaged)
+    Ok((length, if length <= LONGEST_INLINE { None } else { Some((number(8)?, number(12)?)) }))
 }
 
 /// The bytes of a value of one size.

@@ -89,6 +89,23 @@ pub(super) enum Messages {
     Listed(std::vec::IntoIter<u64>),
 }
 
+impl Messages {
+    /// Where the next one begins. None: there is none.
+    pub(super) fn next(&mut self) -> Option<u64> {
+        match self {
+            Self::Next(offset) => Some(*offset),
+            Self::Listed(offsets) => offsets.next(),
+        }
+    }
+
+    /// Continues behind the one that ends here.
+    pub(super) fn pass(&mut self, end: u64) {
+        if let Self::Next(next) = self {
+            *next = end;
+        }
+    }
+}
+
 fn footer(source: &mut dyn Source) -> Result<(Vec<Field>, Messages), String> {
     let size = source.size();
     let mut end = [0; FILE_END];

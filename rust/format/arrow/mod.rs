@@ -16,13 +16,14 @@ use std::sync::atomic::{AtomicBool, Ordering};
 
 use gristmill_json::{Packer, base64};
 
-use super::columns::{RowFault, check_names, inflated_limit, shown, text_of_row};
+use super::columns::{RowFault, check_names, inflated_limit, shown, text_of_row, too_long};
 use super::projection::Columns;
 use super::reader::{Column, Found, Reader, Unreadable};
 use super::{AfterError, Position, RawKind, RawRecord, ReadOptions, Scratch};
 use crate::codec::BlockDecoder;
 use crate::store::{Piece, Source};
-use array::{Array, Data, Dictionary, FieldStart, Loader};
+use array::{Array, Data, Dictionary, FieldStart, Loader, Unread};
+use flatbuffer::Damaged;
 use message::{BatchHeader, Content, Message, Messages, message};
 pub(super) use message::{FILE_MAGIC, STREAM_MAGIC, is_old_stream};
 use pack::Writer;
@@ -30,6 +31,7 @@ pub(super) use schema::{Field, Kind};
 
 /// Reads the rows of a stream or file.
 pub(super) struct ArrowReader {
+    shard: Arc<str>,
     source: Box<dyn Source>,
     stop: Arc<AtomicBool>,
     options: Arc<ReadOptions>,
@@ -54,6 +56,18 @@ pub(super) struct ArrowReader {
     limit: u64,
     packed: Packer,
     scratch: Scratch,
+}
+
+/// How many record batches a stream or file has.
+pub(super) fn count_batches(source: &mut dyn Source) -> Result<u64, String> {
+    let (_, mut messages) = message::open(source)?;
+    let mut batches = 0;
+    while let Some(offset) = messages.next() {
+        let Some(Message { content, end, .. }) = message(source, offset)? else { break };
+        batches += u64::from(matches!(content, Content::Batch(_)));
+        messages.pass(end);
+    }
+    Ok(batches)
 }
 
 /// The wanted columns.
@@ -82,6 +96,7 @@ struct Batch {
 
 impl ArrowReader {
     pub(super) fn new(
+        shard: &Arc<str>,
         mut source: Box<dyn Source>,
         piece: Option<&Piece>,
         options: &Arc<ReadOptions>,
@@ -97,6 +112,7 @@ impl ArrowReader {
         let filter: Option<Arc<[usize]>> = filter;
         let wanted = wanted_dictionaries(&fields, filter.as_deref(), &values)?;
         let mut reader = Self {
+            shard: Arc::clone(shard),
             own: piece.map_or(0..source.size(), |piece| piece.bytes.clone()),
             source,
             stop: Arc::clone(stop),
@@ -152,19 +168,13 @@ impl ArrowReader {
             if self.stop.load(Ordering::Relaxed) {
                 return Err("reading was stopped".to_owned());
             }
-            let offset = match &mut self.messages {
-                Messages::Next(offset) => Some(*offset),
-                Messages::Listed(offsets) => offsets.next(),
-            };
-            let Some(offset) = offset else { return Ok(false) };
+            let Some(offset) = self.messages.next() else { return Ok(false) };
             let Some(Message { content, body, end }) = message(&mut *self.source, offset)? else {
                 return Ok(false);
             };
             let is_behind = matches!(content, Content::Batch(_)) && offset >= self.own.end;
-            if let Messages::Next(next) = &mut self.messages
-                && !is_behind
-            {
-                *next = end;
+            if !is_behind {
+                self.messages.pass(end);
             }
             let body = body..end;
             match content {
@@ -226,6 +236,7 @@ impl ArrowReader {
             dictionaries: &self.dictionaries,
             left: &mut left,
             limit: self.limit,
+            by_rows: false,
             next: FieldStart::default(),
         }
         .load(field)?;
@@ -237,47 +248,54 @@ impl ArrowReader {
     /// Loads what is needed of a row. Returns whether the filter keeps it.
     fn read_row(&mut self, index: usize) -> Result<bool, RowFault> {
         if let Some(columns) = self.filter.clone() {
-            self.load(&columns)?;
+            self.load(&columns, index)?;
             self.pack(&columns, index)?;
-            let kept = self.options.keeps(self.packed.bytes(), &mut self.scratch);
+            let kept = self.options.keeps(&self.shard, self.packed.bytes(), &mut self.scratch);
             if !kept.map_err(|reason| (AfterError::Readable, reason))? {
                 return Ok(false);
             }
         }
         match &self.values {
-            Values::Text { column, .. } => self.load(&[*column])?,
+            Values::Text { column, .. } => self.load(&[*column], index)?,
             Values::Rows(columns) => {
                 let columns = Arc::clone(columns);
-                self.load(&columns)?;
+                self.load(&columns, index)?;
                 self.pack(&columns, index)?;
             }
         }
         Ok(true)
     }
 
-    /// Loads columns of the batch that were not.
-    fn load(&mut self, columns: &[usize]) -> Result<(), RowFault> {
+    /// Loads columns of the batch that were not, and what a row has in them.
+    fn load(&mut self, columns: &[usize], row: usize) -> Result<(), RowFault> {
         for &column in columns {
             let Batch { header, body, starts, columns, left } = &mut self.batch;
-            if columns[column].is_some() {
-                continue;
-            }
-            if self.stop.load(Ordering::Relaxed) {
-                return Err(lost("reading was stopped".to_owned()));
-            }
-            let array = Loader {
-                source: &mut *self.source,
-                decoder: &mut self.decoder,
-                header,
-                body: body.clone(),
-                dictionaries: &self.dictionaries,
-                left,
-                limit: self.limit,
-                next: starts[column],
-            }
-            .load(&self.fields[column])
-            .map_err(lost)?;
-            columns[column] = Some(array);
+            let array = match columns[column].as_mut() {
+                Some(array) => array,
+                None if self.stop.load(Ordering::Relaxed) => {
+                    return Err(lost("reading was stopped".to_owned()));
+                }
+                None => {
+                    let loader = Loader {
+                        source: &mut *self.source,
+                        decoder: &mut self.decoder,
+                        header,
+                        body: body.clone(),
+                        dictionaries: &self.dictionaries,
+                        left,
+                        limit: self.limit,
+                        by_rows: true,
+                        next: starts[column],
+                    }
+                    .load(&self.fields[column]);
+                    columns[column].insert(loader.map_err(lost)?)
+                }
+            };
+            array.reach(&mut *self.source, row..row + 1, self.limit).map_err(|unread| match unread {
+                Unread::Damaged => Damaged.into(),
+                Unread::Failed(reason) => lost(reason),
+                Unread::Long(found) => too_long(found, self.options.max_document_bytes),
+            })?;
         }
         Ok(())
     }

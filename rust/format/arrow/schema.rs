@@ -218,6 +218,13 @@ fn per_second(unit: i16) -> Result<i64, Damaged> {
 }
 
 impl Field {
+    /// Whether it is of strings by views, or holds such.
+    pub(super) fn has_views(&self) -> bool {
+        let mut found = false;
+        self.for_each(&mut |field| found |= matches!(field.kind, Kind::View { .. }));
+        found
+    }
+
     /// The field without its dictionary: that of the dictionary's values.
     pub(super) fn of_values(&self) -> Self {
         Self { dictionary: None, ..self.clone() }

@@ -1,20 +1,21 @@
 //! The evaluation of a program.
 
 use super::operand::Operand;
-use super::{Extreme, Instruction, Reduction};
-use crate::format::{Step, Values, View};
+use super::{Extreme, Instruction, Reduction, Texts, hive};
+use crate::format::{Step, Values, View, json_value};
 
 /// A run of a program over the values of one record. A program that was not compiled well takes nothing for operands
 /// that are not there.
 pub(super) struct Evaluation<'a> {
     program: &'a [Instruction],
     values: &'a Values<'a>,
+    texts: &'a Texts,
     stack: Vec<Operand<'a>>,
 }
 
 impl<'a> Evaluation<'a> {
-    pub(super) fn new(program: &'a [Instruction], values: &'a Values<'a>) -> Self {
-        Self { program, values, stack: Vec::with_capacity(4) }
+    pub(super) fn new(program: &'a [Instruction], values: &'a Values<'a>, texts: &'a Texts) -> Self {
+        Self { program, values, texts, stack: Vec::with_capacity(4) }
     }
 
     /// Runs the whole program, and returns what it leaves on the stack.
@@ -33,6 +34,10 @@ impl<'a> Evaluation<'a> {
                 Instruction::Text(text) => Operand::Text(text.into()),
                 Instruction::Boolean(value) => Operand::Boolean(*value),
                 Instruction::Path(path) => self.values.get(*path).into(),
+                Instruction::Hive(key) => {
+                    hive::value(self.values.shard(), key).map_or(Operand::Nothing, Operand::Label)
+                }
+                Instruction::Json(steps) => self.inside_json(steps),
                 Instruction::Item(steps) => {
                     steps.iter().try_fold(item, |value, step| Some(value?.step(step))).flatten().into()
                 }
@@ -85,17 +90,21 @@ impl<'a> Evaluation<'a> {
                     None => Operand::Nothing,
                 },
                 Instruction::Extreme(extreme, count) => self.extreme(*extreme, *count),
-                Instruction::Aggregate { reduction, array, items, body } => {
+                Instruction::Aggregate { reduction, items, body } => {
+                    let array = match self.pop() {
+                        Operand::Array(array) => Some(array),
+                        _ => None,
+                    };
                     let end = next.saturating_add(*body).min(program.len());
                     let body = &program[next..end];
                     next = end;
                     if *reduction == Reduction::List {
-                        self.for_each_item(*array, items, &mut |evaluation, item| {
+                        self.for_each_item(array, items, &mut |evaluation, item| {
                             evaluation.run(body, Some(item));
                         });
                         continue;
                     }
-                    self.aggregate(*reduction, *array, items, body)
+                    self.aggregate(*reduction, array, items, body)
                 }
             };
             self.stack.push(result);
@@ -111,6 +120,21 @@ impl<'a> Evaluation<'a> {
         (self.pop(), right)
     }
 
+    /// The value that steps lead to in the JSON of a text, or in another value.
+    fn inside_json(&mut self, steps: &'a [Step]) -> Operand<'a> {
+        let value = match self.pop() {
+            Operand::Text(text) => {
+                let Ok(value) = json_value(self.texts.keep(text.into_owned()).as_bytes()) else {
+                    return Operand::Nothing;
+                };
+                value
+            }
+            Operand::Array(value) | Operand::Object(value) => value,
+            other => return if steps.is_empty() { other } else { Operand::Nothing },
+        };
+        steps.iter().try_fold(value, View::step).into()
+    }
+
     fn extreme(&mut self, extreme: Extreme, count: usize) -> Operand<'a> {
         let operands = self.stack.drain(self.stack.len().saturating_sub(count)..);
         let numbers: Option<Vec<f64>> = operands.map(|operand| operand.as_number()).collect();
@@ -121,7 +145,7 @@ impl<'a> Evaluation<'a> {
     fn aggregate(
         &mut self,
         reduction: Reduction,
-        array: usize,
+        array: Option<View<'a>>,
         items: &'a [Step],
         body: &'a [Instruction],
     ) -> Operand<'a> {
@@ -134,18 +158,15 @@ impl<'a> Evaluation<'a> {
         if is_array { results.reduced(reduction) } else { Operand::Nothing }
     }
 
-    /// Calls `each` with the items of the array of a path. Returns whether there is one.
+    /// Calls `each` with the items of an array. Returns whether there is one.
     fn for_each_item(
         &mut self,
-        array: usize,
+        array: Option<View<'a>>,
         items: &'a [Step],
         each: &mut dyn FnMut(&mut Self, View<'a>),
     ) -> bool {
-        let Some(value) = self.values.get(array) else { return false };
-        if !value.is_array() {
-            return false;
-        }
-        self.walk(value, items, each);
+        let Some(array) = array else { return false };
+        self.walk(array, items, each);
         true
     }
 

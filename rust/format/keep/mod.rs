@@ -4,8 +4,8 @@
 //! keep="score >= 3 and count(lines[*].words > 2) / len(lines) > 0.5"
 //!
 //! paths     0 score   1 lines
-//! program   Path(0) Number(3) Compare(>=) And(10)                                  // false: skip the rest
-//!           Aggregate(Count, 1, [All], 3) [ Item([words]) Number(2) Compare(>) ]    // once for each item
+//! program   Path(0) Number(3) Compare(>=) And(11)                                  // false: skip the rest
+//!           Path(1) Aggregate(Count, [All], 3) [ Item([words]) Number(2) Compare(>) ]   // once for each item
 //!           Path(1) Length Divide Number(0.5) Compare(>)
 //! ```
 //!
@@ -16,10 +16,12 @@
 //! [`Operand::Nothing`], for which each comparison is false. docs/filters.md defines all of it.
 
 mod evaluate;
+mod hive;
 mod ids;
 mod operand;
 #[cfg(test)]
 mod tests;
+mod texts;
 
 use std::sync::Arc;
 
@@ -27,6 +29,7 @@ use crate::format::{Step, Values};
 use evaluate::Evaluation;
 pub use ids::Ids;
 pub use operand::Operand;
+pub use texts::Texts;
 
 /// A compiled expression. It names the paths of the record's [`Values`] by their indices.
 #[derive(Debug, Clone, PartialEq)]
@@ -43,6 +46,10 @@ pub enum Instruction {
     Boolean(bool),
     /// The value of a path.
     Path(usize),
+    /// The value of a folder `key=value` in the path of the shard.
+    Hive(String),
+    /// The value that these steps lead to in the JSON that a text holds. A value that is no text is such a value itself.
+    Json(Vec<Step>),
     /// In an aggregate: a value of the current item.
     Item(Vec<Step>),
     /// An operation on two numbers.
@@ -83,12 +90,10 @@ pub enum Instruction {
     Length,
     /// The smallest or largest of so many numbers.
     Extreme(Extreme, usize),
-    /// Runs the next instructions once for each item of an array, and makes one value of their results.
+    /// Takes an array, runs the next instructions once for each of its items, and makes one value of their results.
     Aggregate {
         /// How.
         reduction: Reduction,
-        /// The array's path.
-        array: usize,
         /// Steps from the array to each item.
         items: Vec<Step>,
         /// The number of instructions.
@@ -180,11 +185,12 @@ impl Constants {
 impl Expression {
     /// Whether a record with these values is kept.
     pub fn keeps(&self, values: &Values<'_>) -> bool {
-        self.evaluate(values).last().is_some_and(Operand::is_true)
+        self.evaluate(values, &Texts::default()).last().is_some_and(Operand::is_true)
     }
 
-    /// The operands that the program leaves on the stack: one, or with [`Reduction::List`] several.
-    pub fn evaluate<'a>(&'a self, values: &'a Values<'a>) -> Vec<Operand<'a>> {
-        Evaluation::new(&self.0, values).finish()
+    /// The operands that the program leaves on the stack: one, or with [`Reduction::List`] several. `texts` holds the JSON that
+    /// was found in strings.
+    pub fn evaluate<'a>(&'a self, values: &'a Values<'a>, texts: &'a Texts) -> Vec<Operand<'a>> {
+        Evaluation::new(&self.0, values, texts).finish()
     }
 }

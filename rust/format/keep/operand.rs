@@ -19,6 +19,8 @@ pub enum Operand<'a> {
     Number(f64),
     /// A text.
     Text(Cow<'a, str>),
+    /// A text that is compared with a number as one.
+    Label(Cow<'a, str>),
     /// An array.
     Array(View<'a>),
     /// An object.
@@ -56,7 +58,7 @@ impl Operand<'_> {
             Self::Nothing => false,
             Self::Boolean(value) => *value,
             Self::Number(number) => *number != 0.0,
-            Self::Text(text) => !text.is_empty(),
+            Self::Text(text) | Self::Label(text) => !text.is_empty(),
             Self::Array(value) => value.items().next().is_some(),
             Self::Object(value) => !value.has_no_members(),
         }
@@ -67,6 +69,15 @@ impl Operand<'_> {
         match self {
             Self::Boolean(value) => Some(f64::from(*value)),
             Self::Number(number) => Some(*number),
+            Self::Label(text) => text.parse().ok().filter(|number: &f64| !number.is_nan()),
+            _ => None,
+        }
+    }
+
+    /// Its text, if it is one.
+    fn as_text(&self) -> Option<&str> {
+        match self {
+            Self::Text(text) | Self::Label(text) => Some(text),
             _ => None,
         }
     }
@@ -74,7 +85,7 @@ impl Operand<'_> {
     /// The length of a text in characters, or of an array in items.
     pub fn length(&self) -> Option<usize> {
         match self {
-            Self::Text(text) => Some(text.chars().count()),
+            Self::Text(text) | Self::Label(text) => Some(text.chars().count()),
             Self::Array(value) => Some(value.items().count()),
             _ => None,
         }
@@ -82,8 +93,8 @@ impl Operand<'_> {
 
     /// The order of two numbers or of two texts. Values of other types have none.
     fn order(&self, other: &Self) -> Option<Ordering> {
-        match (self, other) {
-            (Self::Text(text), Self::Text(other)) => Some(text.cmp(other)),
+        match (self.as_text(), other.as_text()) {
+            (Some(text), Some(other)) => Some(text.cmp(other)),
             _ => self.as_number()?.partial_cmp(&other.as_number()?),
         }
     }
@@ -95,26 +106,23 @@ impl Operand<'_> {
             (_, Self::Array(array)) => {
                 Some(array.items().any(|item| Comparison::Equal.holds(self, &Operand::from(Some(item)))))
             }
-            (Self::Text(text), Self::Text(whole)) => {
+            _ => {
+                let (text, whole) = (self.as_text()?, container.as_text()?);
                 Some(memmem::find(whole.as_bytes(), text.as_bytes()).is_some())
             }
-            _ => None,
         }
     }
 
     /// Whether it is one of some constants; nothing if it is nothing itself.
     pub fn is_one_of(&self, constants: &Constants) -> Option<bool> {
-        match self {
-            Self::Nothing => None,
-            Self::Text(text) => {
-                Some(constants.texts.binary_search_by(|other| other.as_str().cmp(text)).is_ok())
-            }
-            _ => {
-                let find = |number: f64| constants.numbers.binary_search_by(|other| other.total_cmp(&number));
-                // Minus zero is zero.
-                Some(self.as_number().is_some_and(|number| find(number + 0.0).is_ok()))
-            }
+        if self.is_nothing() {
+            return None;
         }
+        let is_text = |text: &str| constants.texts.binary_search_by(|other| other.as_str().cmp(text)).is_ok();
+        let find = |number: f64| constants.numbers.binary_search_by(|other| other.total_cmp(&number));
+        // Minus zero is zero.
+        let is_number = |number: f64| find(number + 0.0).is_ok();
+        Some(self.as_text().is_some_and(is_text) || self.as_number().is_some_and(is_number))
     }
 }
 

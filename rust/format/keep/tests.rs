@@ -13,7 +13,7 @@ fn evaluate(line: &str, paths: Vec<Path>, program: Vec<Instruction>) -> Vec<Stri
     let record = RawRecord::new(RawKind::Line, Position::default(), line.as_bytes());
     let mut found = Vec::new();
     let take = |values: &Values<'_>| {
-        found = program.evaluate(values).iter().map(words).collect();
+        found = program.evaluate(values, &Texts::default()).iter().map(words).collect();
         false
     };
     let (mut text, mut scratch) = (String::new(), Scratch::default());
@@ -26,7 +26,7 @@ fn words(operand: &Operand<'_>) -> String {
         Operand::Nothing => "nothing".into(),
         Operand::Boolean(value) => value.to_string(),
         Operand::Number(number) => number.to_string(),
-        Operand::Text(text) => format!("{text:?}"),
+        Operand::Text(text) | Operand::Label(text) => format!("{text:?}"),
         Operand::Array(_) => "array".into(),
         Operand::Object(_) => "object".into(),
     }
@@ -79,12 +79,55 @@ fn earlier_of_equal_keys_is_forgotten_with_all_that_it_holds() {
 }
 
 #[test]
+fn json_in_strings_has_values() {
+    let line =
+        r#"{"m": "{\"a\": [1, {\"b\": \"\\u00e9\"}], \"n\": \"[2]\"}", "o": {"a": 5}, "t": "{", "x": 1}"#;
+    for (path, steps, expected) in [
+        ("m", vec![vec![key("a"), Step::Index(0)]], "1"),
+        ("m", vec![vec![key("a"), Step::Index(1), key("b")]], "\"é\""),
+        ("m", vec![vec![]], "object"),
+        ("m", vec![vec![key("n")], vec![Step::Index(0)]], "2"),
+        ("o", vec![vec![key("a")]], "5"),
+        ("t", vec![vec![]], "nothing"),
+        ("x", vec![vec![]], "1"),
+        ("x", vec![vec![key("a")]], "nothing"),
+        ("none", vec![vec![]], "nothing"),
+    ] {
+        let program = [Instruction::Path(0)].into_iter().chain(steps.into_iter().map(Instruction::Json));
+        assert_eq!(evaluate(line, vec![vec![key(path)]], program.collect()), [expected], "{path}");
+    }
+}
+
+#[test]
+fn labels_are_texts_and_numbers() {
+    let label = || Operand::Label("7.0".into());
+    for (other, order) in [
+        (Operand::Number(7.0), "equal"),
+        (Operand::Number(8.0), "less"),
+        (Operand::Text("7.0".into()), "equal"),
+        (Operand::Text("6".into()), "greater"),
+        (Operand::Boolean(true), "greater"),
+        (Operand::Nothing, ""),
+    ] {
+        let holds = |comparison: Comparison| comparison.holds(&label(), &other);
+        assert_eq!(holds(Comparison::Equal), order == "equal");
+        assert_eq!(holds(Comparison::Less), order == "less");
+        assert_eq!(holds(Comparison::Greater), order == "greater");
+    }
+    let constants = |numbers, texts| Constants::new(numbers, texts);
+    assert_eq!(label().is_one_of(&constants(vec![7.0], vec![])), Some(true));
+    assert_eq!(label().is_one_of(&constants(vec![], vec!["7.0".into()])), Some(true));
+    assert_eq!(label().is_one_of(&constants(vec![8.0], vec!["7".into()])), Some(false));
+    assert!(Operand::Label("nan".into()).as_number().is_none());
+}
+
+#[test]
 fn aggregates_ignore_missing_values() {
     let line =
         r#"{"a": [{"n": [1, 2]}, {}, {"n": null}, {"n": [4, null]}], "e": [], "mixed": [1, "x"], "n": 3}"#;
     let aggregate = |array: &str, items: Vec<Step>, reduction| {
-        let program =
-            vec![Instruction::Aggregate { reduction, array: 0, items, body: 1 }, Instruction::Item(vec![])];
+        let aggregate = Instruction::Aggregate { reduction, items, body: 1 };
+        let program = vec![Instruction::Path(0), aggregate, Instruction::Item(vec![])];
         evaluate(line, vec![vec![key(array)]], program)
     };
     let nested = || vec![Step::All, key("n"), Step::All];
@@ -221,8 +264,10 @@ fn instruction() -> impl Strategy<Value = Instruction> {
         prop_oneof![0usize..9, Just(usize::MAX)].prop_map(I::Or),
         Just(I::Length),
         (0usize..4).prop_map(|count| I::Extreme(Extreme::Largest, count)),
-        (prop::sample::select(reductions), 0usize..5, steps(), 0usize..6)
-            .prop_map(|(reduction, array, items, body)| I::Aggregate { reduction, array, items, body }),
+        (prop::sample::select(reductions), steps(), 0usize..6)
+            .prop_map(|(reduction, items, body)| I::Aggregate { reduction, items, body }),
+        steps().prop_map(I::Json),
+        "[a-c]{0,2}".prop_map(I::Hive),
     ]
 }
 

@@ -135,12 +135,13 @@ fn codec(codec: CompressionCodec) -> Result<Option<BlockCodec>, String> {
         CompressionCodec::UNCOMPRESSED => return Ok(None),
         CompressionCodec::SNAPPY => BlockCodec::Snappy,
         CompressionCodec::GZIP => BlockCodec::Gzip,
+        CompressionCodec::BROTLI => BlockCodec::Brotli,
         CompressionCodec::ZSTD => BlockCodec::Zstd,
         CompressionCodec::LZ4_RAW => BlockCodec::Lz4,
         CompressionCodec::LZ4 => BlockCodec::Lz4Hadoop,
         other => {
             return Err(format!(
-                "expected pages compressed with Snappy, Zstandard, gzip, LZ4 or not at all, found {other:?}; write the file \
+                "expected pages compressed with Snappy, Zstandard, gzip, Brotli, LZ4 or not at all, found {other:?}; write the file \
                  again with one of these"
             ));
         }

@@ -30,6 +30,7 @@ use rows::Rows;
 
 /// Reads the rows of a file.
 pub(super) struct ParquetReader {
+    shard: Arc<str>,
     file: PageSource,
     options: Arc<ReadOptions>,
     /// The columns that the filter looks at.
@@ -43,6 +44,11 @@ pub(super) struct ParquetReader {
     rows_left: u64,
     /// The next row.
     row: u64,
+}
+
+/// How many row groups a file has.
+pub(super) fn count_groups(source: &mut dyn Source) -> Result<u64, String> {
+    Ok(group_rows(&metadata(source)?)?.len() as u64)
 }
 
 struct Filter {
@@ -61,6 +67,7 @@ enum Values {
 impl ParquetReader {
     /// Reads the row groups of a piece; None: all.
     pub(super) fn new(
+        shard: &Arc<str>,
         mut source: Box<dyn Source>,
         piece: Option<&Piece>,
         options: &Arc<ReadOptions>,
@@ -90,6 +97,7 @@ impl ParquetReader {
         let row = groups[..own.start].iter().sum();
         let file = PageSource::new(source, page_limit, stop);
         Ok(Self {
+            shard: Arc::clone(shard),
             file,
             options: Arc::clone(options),
             filter,
@@ -158,7 +166,8 @@ impl ParquetReader {
         let found = filter.columns.read(&self.file, self.group);
         self.check(found)?;
         let Some(Filter { columns, scratch }) = &mut self.filter else { return Ok(true) };
-        self.options.keeps(columns.pack()?, scratch).map_err(|reason| (AfterError::Readable, reason))
+        let kept = self.options.keeps(&self.shard, columns.pack()?, scratch);
+        kept.map_err(|reason| (AfterError::Readable, reason))
     }
 
     /// Checks that there was a row to be read.

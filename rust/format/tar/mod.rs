@@ -27,7 +27,7 @@ pub use images::{FoundImage, GroupImages};
 /// The key of the group that starts at a byte of an archive that is not compressed. Fails once `stop` is set.
 pub fn key_at(source: Box<dyn Source>, byte: u64, stop: &Arc<AtomicBool>) -> Result<String, String> {
     let size = source.size();
-    let mut archive = Archive::new(Decoder::new(Codec::None, source, stop), Some(size));
+    let mut archive = Archive::new(Decoder::new(Codec::None, source, 0, stop), Some(size));
     archive.pass_to(byte)?;
     let first = grouped(&mut archive).map_err(|damage| damage.reason)?;
     let first = first.filter(|first| first.member.start == byte);

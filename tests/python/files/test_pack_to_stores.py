@@ -1,7 +1,9 @@
 """`gristmill pack` into stores: files appear whole or not at all, and an interrupted run continues."""
 
+import gc
 import json
 import os
+import pickle
 
 import pytest
 
@@ -244,8 +246,73 @@ def test_inspect_shows_a_packed_folder(packing, units_of, capsys, tmp_path):
         assert run_json(capsys, "inspect", f"{PACKED}/unit-00001", *storage(server))["complete"]
 
 
-def test_packed_files_are_read_from_a_local_folder(capsys):
-    message = f"{PACKED}: expected packed files in a local folder"
-    assert message in fails(capsys, "verify", PACKED, code=2)
-    with pytest.raises(gm.ArgumentError, match=message):
-        gm.PackedRows(PACKED)
+@pytest.mark.parametrize("form", ["npy", "parquet"])
+def test_packed_files_are_read_where_they_are(tmp_path, pack, packing, capsys, monkeypatch, form):
+    pack(tmp_path / "packed", "--format", form)
+    local = gm.PackedRows(tmp_path / "packed")
+    monkeypatch.setenv("TMPDIR", str(tmp_path / "temporary"))
+    (tmp_path / "temporary").mkdir()
+    monkeypatch.setattr("tempfile.tempdir", None)
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED, "--format", form), *storage(server))
+        server.requests.clear()
+        rows = gm.PackedRows(PACKED, server.options())
+        assert (len(rows), rows.fields, repr(rows)) == (len(local), local.fields, repr(local))
+        assert not any(key.endswith(form) for _, key, _ in server.requests), "parts are fetched when they are needed"
+        for found in (rows, pickle.loads(pickle.dumps(rows))):
+            for number in (len(rows) - 1, 0, len(rows) // 2):
+                assert all((found[number][name] == array).all() for name, array in local[number].items())
+        read = [key for method, key, _ in server.requests if method == "GET" and key.endswith(form)]
+        assert len(read) <= 6
+        del rows, found
+        gc.collect()
+        assert not list((tmp_path / "temporary").iterdir())
+        # Damage is that of the object.
+        server.objects["bucket/runs/packed/part-00001." + form] = b"x"
+        rows = gm.PackedRows(PACKED, server.options())
+        with pytest.raises(gm.GristmillError, match=rf"{PACKED}/part-00001, item 0: part-00001.{form} has 1 byte"):
+            _ = [rows[number] for number in range(len(rows))]
+
+
+def test_packed_files_are_verified_where_they_are(tmp_path, pack, packing, units_of, capsys):
+    pack(tmp_path / "packed")
+    here = run_json(capsys, "verify", tmp_path / "packed")
+    for pack_it in (packing, units_of):
+        with Server({}) as server:
+            run_json(capsys, *pack_it(PACKED), *storage(server))
+            found = run_json(capsys, "verify", PACKED, *storage(server))
+            assert (found["equal"], found["complete"], found["folder"]) == (True, True, PACKED)
+            if pack_it is packing:
+                assert found == {**here, "folder": PACKED}
+            else:
+                assert len(gm.PackedRows(PACKED, server.options())) == found["items"]
+            part = next(key for key in server.objects if key.endswith("part-00000.npy"))
+            data = bytearray(server.objects[part])
+            data[-2] ^= 1
+            server.objects[part] = bytes(data)
+            code, said = checked(capsys, "verify", PACKED, *storage(server))
+            assert (code, said["difference"]["files"]) == (3, ["part-00000.npy"])
+            del server.objects[part]
+            code, said = checked(capsys, "verify", PACKED, *storage(server))
+            assert (code, "part-00000.npy is missing" in said["difference"]["what"]) == (3, True)
+
+
+def test_packed_files_are_drawn_where_they_are(tmp_path, packing, capsys):
+    with Server({}) as server:
+        run_json(capsys, *packing(PACKED), *storage(server))
+        page = tmp_path / "page.html"
+        assert main.run(["view", PACKED, "--output", str(page), *storage(server)]) == 0
+        assert f"<dd>{PACKED}" in page.read_text() or PACKED in page.read_text()
+
+
+def test_folders_that_are_none_are_named(capsys):
+    with Server({"bucket/other/a.txt": b""}) as server:
+        for url, message in [
+            ("gs://bucket/none", "no packed files in 'gs://bucket/none': no such folder"),
+            ("gs://bucket/other", "no packed files in 'gs://bucket/other': it has no index.json"),
+            (f"{server.url}/bucket/other", "expected packed files in a local folder, or in gs://, s3:// or az://"),
+            ("hf://datasets/a/b/packed", "expected packed files in a local folder, or in gs://, s3:// or az://"),
+        ]:
+            assert message in fails(capsys, "verify", url, *storage(server), code=2 if "expected" in message else 1)
+            with pytest.raises(gm.GristmillError, match=message):
+                gm.PackedRows(url, server.options())

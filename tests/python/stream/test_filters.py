@@ -1,5 +1,6 @@
 """`keep=`: which records are delivered, what is counted, and states of filtered streams."""
 
+import contextlib
 import gzip
 import json
 import random
@@ -168,8 +169,11 @@ def test_random_filters_leave_the_documents_of_the_oracle(tmp_path, encoder):
         path.write_text("\n".join(lines))
         keep = filter_cases.expression(rng)
         iterator = iter(gm.PackedDataset(path, tokenizer=encoder, text_field="words", keep=keep, threads=2))
-        list(iterator)
-        assert iterator.stats()["documents"] == sum(filter_oracle.keeps(keep, line) for line in lines), keep
+        kept = sum(filter_oracle.keeps(keep, line) for line in lines)
+        # One that keeps nothing, and looks into a string with JSON, is an error at the end.
+        with contextlib.nullcontext() if kept else contextlib.suppress(gm.ArgumentError):
+            list(iterator)
+        assert iterator.stats()["documents"] == kept, keep
 
 
 def test_packed_folder_counts_and_verifies_filtered_records(folder, tokenizer_file, tmp_path, capsys):

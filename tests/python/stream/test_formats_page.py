@@ -201,6 +201,14 @@ def parquet(values, **options):
     return file.getvalue()
 
 
+def with_codec(number, values):
+    """A Parquet file whose footer says that its pages are compressed with the codec of this number."""
+    snappy = b"text\x15\x02"  # the column's path and its codec, 1
+    data = parquet(values, compression="snappy")
+    assert data.count(snappy) == 1
+    return data.replace(snappy, snappy[:-1] + bytes([2 * number]))
+
+
 def arrow(values, make):
     """An Arrow file or stream with a column "text"."""
     file = io.BytesIO()
@@ -334,9 +342,9 @@ PARQUET_FILES = {
     ],
     "pages compressed with Snappy": [
         ("a.parquet", parquet(["a"] * 9, compression=codec), 9, None)
-        for codec in ("snappy", "zstd", "gzip", "lz4", "none")
+        for codec in ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
     ],
-    "pages compressed with Brotli": [("a.parquet", parquet(["a"], compression="brotli"), 0, "found BROTLI")],
+    "pages compressed with LZO": [("a.parquet", with_codec(3, ["a"]), 0, "found LZO")],
     "values plain, in a dictionary or as deltas": [
         ("a.parquet", parquet(["a"] * 9, data_page_version=version, **values), 9, None)
         for version in ("1.0", "2.0")

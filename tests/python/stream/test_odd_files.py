@@ -143,6 +143,83 @@ def test_uuids_are_the_same_in_both_formats(tmp_path, encoder, write):
     assert [prompts[item]["id"] for item in range(2)] == ids
 
 
+LONG = "long " * 2_000_000
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("kind", [pa.string(), pa.large_string(), pa.string_view()])
+@pytest.mark.parametrize("write", [stream, random_access])
+def test_batches_of_long_texts_need_no_larger_limit(tmp_path, encoder, kind, write):
+    """150 MB in one batch that is not compressed: a row at a time is read of it."""
+    rows = [f"short {n}" if n % 2 else LONG for n in range(30)]
+    table = pa.table({"text": pa.array(rows, kind), "n": range(30)}).combine_chunks()
+    data = joined(table, write)
+    assert texts(encoder, tmp_path / "a.arrow", data, keep="n % 2 == 1") == rows[1::2]
+    assert texts(encoder, tmp_path / "a.arrow", keep="text == 'short 7'") == ["short 7"]
+    (tmp_path / "a.arrow").write_bytes(data)
+    message = f"record 0.*: expected a text of at most 1000 bytes, found one of {len(LONG)}; raise max_document_bytes="
+    with pytest.raises(gm.ShardError, match=message):
+        texts(encoder, tmp_path / "a.arrow", max_document_bytes=1000)
+    with pytest.raises(gm.ShardError, match="expected the columns of a record batch to have at most"):
+        texts(encoder, tmp_path / "a.arrow", joined(table, write, compression="zstd"), keep="n % 2 == 1")
+
+
+def joined(table, write, **options):
+    """A file of one batch."""
+    sink = io.BytesIO()
+    new = pa.ipc.new_stream if write is stream else pa.ipc.new_file
+    with new(sink, table.schema, options=pa.ipc.IpcWriteOptions(**options)) as writer:
+        writer.write_table(table)
+    return sink.getvalue()
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize("write", [stream, random_access])
+def test_batches_of_long_conversations_need_no_larger_limit(tmp_path, encoder, write):
+    turn = {"role": "user", "content": LONG}
+    rows = [[turn, {"role": "assistant", "content": f"answer {n}"}] if n % 2 == 0 else [] for n in range(30)]
+    rows[7] = [{"role": "user", "content": "a"}, {"role": "assistant", "content": None}]
+    nulls = pa.array([n == 3 for n in range(30)])
+    column = pa.array(rows).filter(pa.array([True] * 30))
+    table = pa.table({"messages": column, "text": pa.array([str(n) for n in range(30)]), "null": nulls})
+    (tmp_path / "a.arrow").write_bytes(joined(table, write))
+    assert texts(encoder, tmp_path / "a.arrow", keep="messages[1].content == 'answer 20'") == ["20"]
+    assert texts(encoder, tmp_path / "a.arrow", keep="len(messages) == 0") == [
+        str(n) for n in range(1, 30, 2) if n != 7
+    ]
+    assert texts(encoder, tmp_path / "a.arrow", keep="messages[0].content == 'a'") == ["7"]
+
+
+@pytest.mark.parametrize("version", ["1.0", "2.0"])
+def test_pages_of_brotli_are_read(tmp_path, encoder, version):
+    table = pa.table({"text": [f"text {n % 50}" for n in range(5000)], "n": range(5000)})
+    data = parquet(table, compression="brotli", data_page_version=version, row_group_size=900, data_page_size=2000)
+    assert texts(encoder, tmp_path / "a.parquet", data) == table["text"].to_pylist()
+    assert texts(encoder, tmp_path / "a.parquet", keep="n % 1000 == 7") == ["text 7"] * 5
+    at = len(data) // 3
+    with pytest.raises(gm.ShardError, match="expected a valid Parquet file, found a corrupt one"):
+        texts(encoder, tmp_path / "a.parquet", data[:at] + bytes(50) + data[at + 50 :])
+
+
+@pytest.mark.slow
+def test_zstandard_windows_are_as_large_as_the_longest_record(tmp_path, encoder):
+    lines = b"".join(b'{"text": "%d"}\n' % n for n in range(3))
+
+    # A frame whose header claims a window of so many bytes, with one raw block.
+    def frame(log):
+        return b"\x28\xb5\x2f\xfd" + bytes([0, (log - 10) << 3]) + (len(lines) << 3 | 1).to_bytes(3, "little") + lines
+
+    for log in (27, 28, 31):
+        given = {"max_document_bytes": 1 << log}
+        assert texts(encoder, tmp_path / "a.jsonl.zst", frame(log), **given) == ["0", "1", "2"]
+        if log > 27:
+            message = f"window of at most 134217728 bytes, found one of {1 << log}.* set max_document_bytes={1 << log}"
+            with pytest.raises(gm.ShardError, match=message):
+                texts(encoder, tmp_path / "a.jsonl.zst")
+    with pytest.raises(gm.ShardError, match=r"window of at most 2147483648 bytes, found one of 4294967296.*; compress"):
+        texts(encoder, tmp_path / "a.jsonl.zst", frame(32), max_document_bytes=2**40)
+
+
 @pytest.mark.parametrize(
     ("data", "found"),
     [

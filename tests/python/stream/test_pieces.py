@@ -4,6 +4,7 @@ import gzip
 import itertools
 import json
 import os
+import random
 
 import numpy as np
 import pyarrow as pa
@@ -317,3 +318,24 @@ def test_parquet_with_fewer_row_groups_than_pieces_is_warned_of(tmp_path, encode
         "a.parquet has 1 row group, so that 3 of its 4 pieces have no rows, and lanes without others deliver padding"
     )
     assert (expected in caplog.text) == (rows == 1000)
+
+
+@pytest.mark.parametrize("parts", [1, 2, 40])
+@pytest.mark.parametrize("kind", ["arrow", "zst"])
+def test_few_record_batches_and_frames_are_warned_of(tmp_path, encoder, caplog, kind, parts):
+    path = tmp_path / f"a.{kind}"
+    rng = random.Random(0)
+    table = pa.table({"text": [f"{rng.getrandbits(200):x}" for _ in range(2000)]})
+    if kind == "arrow":
+        with pa.ipc.new_file(path, table.schema) as writer:
+            writer.write_table(table, max_chunksize=2000 // parts)
+    else:
+        lines = [f'{{"text": "{text}"}}\n' for text in table["text"].to_pylist()]
+        chunks = ("".join(lines[at : at + 2000 // parts]) for at in range(0, 2000, 2000 // parts))
+        path.write_bytes(b"".join(pa.compress(chunk.encode(), codec="zstd", asbytes=True) for chunk in chunks))
+    split_bytes = path.stat().st_size // 4 + 1
+    gm.PackedDataset(str(path), tokenizer=encoder, sequence_length=16, batch_size=4, lanes=4, split_bytes=split_bytes)
+    what = {"arrow": ("record batch", "record batches"), "zst": ("frame", "frames")}[kind][parts > 1]
+    expected = f"a.{kind} has {parts} {what}, so that {4 - parts} of its 4 pieces have no rows"
+    # One frame cannot be divided at all, which is an error.
+    assert (expected in caplog.text) == (parts < 4 and (kind, parts) != ("zst", 1))
