@@ -308,6 +308,8 @@ ALTERNATIVES = {
     "fit_window": (7, {"packing": "best_fit"}),
     "truncation": ("left", {}),
     "max_segments": (3, {}),
+    "pad_segments_to": (2, {}),
+    "balance": (gm.Cost(1, 0.5), {"packing": "best_fit"}),
     "layout": ("hf", {}),
     "boundary_targets": (True, {}),
     "eos": (False, {}),

@@ -276,7 +276,7 @@ def test_quarantine_list_is_bounded_the_file_is_not(tmp_path, encoder, caplog):
     assert iterator.stats()["quarantined"] == 600_000
     assert len(iterator.quarantine()) == 10_000
     assert iterator.quarantine()[-1]["record"] == 30_000
-    assert "600,000 records were quarantined, 600,000 in all" in caplog.text
+    assert "600,000 in all" in caplog.text  # on a slow machine in several reports
     with file.open() as lines:
         assert sum(1 for _ in lines) == 600_000
 
