@@ -3,11 +3,10 @@
 
 use std::io::Read;
 
+use brotli_decompressor::{BrotliDecompressStream, BrotliResult, BrotliState, StandardAlloc};
 use flate2::{Decompress, FlushDecompress, Status};
+use gristmill_system::catch_expected_panic;
 use zstd_safe::DCtx;
-
-/// The input that the decoder of Brotli holds.
-const BROTLI_BYTES: usize = 64 << 10;
 
 /// How a block is compressed.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -80,17 +79,18 @@ fn gzip(mut block: &[u8], out: &mut [u8]) -> Option<usize> {
     Some(length)
 }
 
+/// Inflates a stream of Brotli with a window of at most 16 MiB, as its standard has it.
 fn brotli(block: &[u8], out: &mut [u8]) -> Option<usize> {
-    let mut stream = brotli_decompressor::Decompressor::new(block, block.len().clamp(1, BROTLI_BYTES));
-    let mut length = 0;
-    loop {
-        match stream.read(&mut out[length..]).ok()? {
-            0 => break,
-            read => length += read,
-        }
-    }
-    // The decoder ends at a full buffer, too.
-    (length < out.len() || stream.read(&mut [0]).ok()? == 0).then_some(length)
+    let inflate = || {
+        let [bytes, numbers, codes] = [(); 3].map(|()| StandardAlloc::default());
+        let mut state = BrotliState::new_strict(bytes, numbers, codes);
+        let (mut left, mut read, mut room, mut written, mut total) = (block.len(), 0, out.len(), 0, 0);
+        let result = BrotliDecompressStream(
+            &mut left, &mut read, block, &mut room, &mut written, out, &mut total, &mut state,
+        );
+        (matches!(result, BrotliResult::ResultSuccess) && left == 0).then_some(written)
+    };
+    catch_expected_panic(inflate).ok().flatten()
 }
 
 /// Inflates blocks that each follow their inflated and compressed lengths. Early writers of Parquet left these out.

@@ -43,6 +43,21 @@ def names(manifest, folder):
     return [path.removeprefix(f"{folder}/") for path in manifest.paths]
 
 
+def test_urls_of_files_are_paths(tmp_path, monkeypatch):
+    (tmp_path / "a b").mkdir()
+    path = tmp_path / "a b" / "x.jsonl"
+    path.write_text('{"text": "a"}\n')
+    for url in (f"file://{path}", f"file://localhost{path}", path.as_uri(), f"file://{tmp_path}/a%20b/*.jsonl"):
+        assert gm.Manifest.find(url) == gm.Manifest.find(str(path))
+        assert gm.Manifest.find([url]).paths == (str(path),)
+    saved = tmp_path / "all.manifest.json"
+    gm.Manifest.find(f"file://{path}").save(str(saved))
+    assert gm.Manifest.find(f"file://{saved}").paths == (str(path),)
+    for url in ("file://host/x.jsonl", "file://x"):
+        with pytest.raises(gm.ArgumentError, match=f"{url!r}: expected file:///path, with nothing between"):
+            gm.Manifest.find(url)
+
+
 def test_manifest_is_sorted_bytewise_with_sizes(folder):
     manifest = gm.Manifest.find(f"{folder}/**/*.jsonl")
     assert names(manifest, folder) == ["a/Z.jsonl", "a/deep/y.jsonl", "a/x.jsonl", "a/é.jsonl", "b/x.jsonl"]
