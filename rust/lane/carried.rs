@@ -246,14 +246,19 @@ mod tests {
         assert!(carried.from(RecordPosition { epoch: 6, ..at(0, 0, 0) }).is_empty());
     }
 
+    #[allow(clippy::single_range_in_vec_init)]
+    fn ranges_of(set: &[bool]) -> Vec<Range<usize>> {
+        let missing = (0..set.len()).filter(|&index| !set[index]).map(|index| index..index + 1);
+        without(&[0..set.len()], &missing.collect::<Vec<_>>())
+    }
+
     proptest! {
         #[test]
-        fn ranges_without_others(one in prop::collection::vec(any::<bool>(), 30), other in prop::collection::vec(any::<bool>(), 30)) {
-            let ranges = |set: &[bool]| without(&[0..set.len()], &without(&[0..set.len()], &runs(set)));
-            fn runs(set: &[bool]) -> Vec<Range<usize>> {
-                (0..set.len()).filter(|&index| set[index]).map(|index| index..index + 1).collect()
-            }
-            let left = without(&ranges(&one), &ranges(&other));
+        fn ranges_without_others(
+            one in prop::collection::vec(any::<bool>(), 30),
+            other in prop::collection::vec(any::<bool>(), 30),
+        ) {
+            let left = without(&ranges_of(&one), &ranges_of(&other));
             for index in 0..30 {
                 prop_assert_eq!(left.iter().any(|range| range.contains(&index)), one[index] && !other[index]);
             }

@@ -51,6 +51,7 @@ class Spec:
       names_epochs: whether provenance names the sample and the epoch of each entry.
       stages: the steps at which rows get other sizes, with the rows and the entries of their provenance.
       edited: the steps of edits, with the sources from then on.
+      whole_name: the `stream_name` of the stream, in the spec of an interval.
       interval: the steps that `rows`, `sources` and `running` are for, of those of the stream.
     """
 
@@ -63,6 +64,7 @@ class Spec:
     names_epochs: bool = False
     stages: Sequence[tuple[int, Rows, int]] = ()
     edited: Sequence[tuple[int, Sequence[SourceSpec]]] = ()
+    whole_name: str = ""
     interval: Interval = field(default_factory=Interval)
 
     @property
@@ -75,7 +77,8 @@ class Spec:
             _, rows, provenance = [stage for stage in stages if stage[0] <= first][-1]
             _, sources = [edit for edit in [(0, self.sources), *self.edited] if edit[0] <= first][-1]
             running = replace(self.running, provenance=provenance)
-            spec = replace(self, rows=rows, running=running, sources=sources, interval=Interval(first))
+            own: dict[str, Any] = {"rows": rows, "running": running, "sources": sources}
+            spec = replace(self, **own, whole_name=self.stream_name, interval=Interval(first))
             if found:
                 before = found[-1]
                 is_resized = _size(before.rows) != _size(rows)
@@ -136,7 +139,9 @@ class Spec:
     @property
     def stream_name(self) -> str:
         """Names the stream in a quarantine file."""
-        return hashlib.sha256(fingerprints.without_policy(self.fingerprint).encode()).hexdigest()[:16]
+        return (
+            self.whole_name or hashlib.sha256(fingerprints.without_policy(self.fingerprint).encode()).hexdigest()[:16]
+        )
 
     @property
     def rows_per_lane(self) -> int:

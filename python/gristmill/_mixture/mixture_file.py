@@ -29,6 +29,8 @@ from gristmill._shards.listing import from_folder
 from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS, SOURCE_ARGUMENTS
+from gristmill._spec.edits import Edit
+from gristmill._spec.stages import Stage
 from gristmill._tokenizer import hub
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -91,15 +93,50 @@ def read(path: Pathish) -> MixtureFile:
         source: _absolute(folder, own, ("sources", source), checker)
         for source, own in checker.table(values["sources"], ("sources",)).items()
     }
-    if "stages" in values:
-        for stage in checker.items(values["stages"], ("stages",)):
-            checker.check(checker.table(stage, ("stages",)), ["step", "weights"], ("stages",), all_needed=True)
     arguments = {key: value for key, value in values.items() if key not in described}
+    if "stages" in values:
+        described, arguments = _with_stages(described, arguments, checker)
+    if "edits" in arguments:
+        edits = checker.items(arguments["edits"], ("edits",))
+        arguments["edits"] = [_edit(folder, checker.table(edit, ("edits",)), checker) for edit in edits]
     if "tokenizer" in arguments:
         arguments["tokenizer"] = _tokenizer(folder, arguments["tokenizer"])
     if isinstance(file := arguments.get("quarantine_file"), str):
         arguments["quarantine_file"] = str(Path(folder, file))
     return MixtureFile(name, described, arguments)
+
+
+def _with_stages(
+    described: Mapping[str, Any], arguments: Mapping[str, Any], checker: "_Checker"
+) -> tuple[dict[str, Any], dict[str, Any]]:
+    """The mixture with the weights of stages, and the arguments with their lengths of rows and sizes of batches."""
+    sizes = ("sequence_length", "batch_size")
+    tables = [checker.table(stage, ("stages",)) for stage in checker.items(described["stages"], ("stages",))]
+    for stage in tables:
+        checker.check(stage, ["step", "weights", *sizes], ("stages",))
+        needed = ["step"] if any(name in stage for name in sizes) else ["step", "weights"]
+        checker.check({name: stage[name] for name in needed if name in stage}, needed, ("stages",), all_needed=True)
+    weights = [{"step": stage["step"], "weights": stage["weights"]} for stage in tables if "weights" in stage]
+    rows = [Stage(**{name: stage[name] for name in ("step", *sizes) if name in stage}) for stage in tables]
+    rows = [stage for stage in rows if stage.sequence_length or stage.batch_size]
+    mixture = {name: value for name, value in described.items() if name != "stages"}
+    return (
+        {**mixture, **({"stages": weights} if weights else {})},
+        {**arguments, **({"stages": rows} if rows else {})},
+    )
+
+
+def _edit(folder: str, edit: Mapping[str, Any], checker: "_Checker") -> dict[str, Any]:
+    """An edit with paths from the root."""
+    checker.check(edit, _parameters(Edit), ("edits",))
+    found = dict(edit)
+    if "shards" in found:
+        found["shards"] = _patterns(folder, found["shards"])
+    if "drop" in found:
+        rows = checker.table(found["drop"], ("edits", "drop"))
+        checker.check(rows, _parameters(RowList), ("edits", "drop"))
+        found["drop"] = {**rows, "files": _patterns(folder, rows.get("files", []))}
+    return found
 
 
 def source(name: str, values: Mapping[str, Any]) -> Source:

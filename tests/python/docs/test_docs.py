@@ -16,7 +16,7 @@ from helpers import PATIENCE, ROOT
 # The blocks of training.md need eight devices: test_examples.py runs them.
 PAGES = sorted([ROOT / "README.md", *(ROOT / "docs").rglob("*.md")])
 # Too slow: only their options are checked; other tests run them.
-NOT_RUN = {"demo", "bench"}
+NOT_RUN = {"demo", "bench", "trace"}
 
 
 def blocks(page, language):

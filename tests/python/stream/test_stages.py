@@ -9,6 +9,7 @@ import pytest
 
 import gristmill as gm
 from gristmill._cli import main
+from gristmill._util.named_values import decode
 from helpers import assert_same_batches
 from lane_model import Document, Rules, lane_steps
 
@@ -407,3 +408,38 @@ def test_hosts_that_have_ended_pad_in_the_shape_of_the_step(made, folder, argume
     for batch, *parts in zip(whole, *hosts, strict=True):
         for name, array in batch.items():
             assert np.array_equal(array, np.concatenate([part[name] for part in parts])), name
+
+
+def test_mixture_files_hold_stages_of_weights_and_rows(folder, tokenizer_file, tmp_path):
+    (tmp_path / "mixture.toml").write_text(
+        f"""
+        tokenizer = "{tokenizer_file}"
+        batch_size = 4
+        lanes = 2
+        [sources.a]
+        shards = "{folder}/[01].jsonl"
+        weight = 1
+        [sources.b]
+        shards = "{folder}/[23].jsonl"
+        weight = 1
+        [[stages]]
+        step = 0
+        sequence_length = 16
+        [[stages]]
+        step = 5
+        weights = {{ a = 1, b = 3 }}
+        sequence_length = 8
+        batch_size = 8
+        [[edits]]
+        step = 7
+        source = "a"
+        keep = "number > 20"
+        """
+    )
+    dataset = gm.PackedDataset.from_file(tmp_path / "mixture.toml")
+    assert dataset.stages == [gm.Stage(0, 16, 4), gm.Stage(5, 8, 8)]
+    found = decode(dataset.fingerprint)
+    assert (found["stages"], found["row_stages"]) == ("0:a:1,b:1;5:a:1,b:3", "5:8:8")
+    assert json.loads(found["edits"]) == [{"step": 7, "keep": "number > 20", "source": "a"}]
+    shapes = [batch["inputs"].shape for _, batch in zip(range(7), dataset, strict=False)]
+    assert shapes == [(4, 16)] * 5 + [(8, 8)] * 2

@@ -349,6 +349,7 @@ pub fn build(case: &Case, folder: &Path) -> (Arc<SourceSpec>, Corpus) {
             .quarantine
             .map_or(OnError::Raise, |max_error_rate| OnError::Quarantine { max_error_rate }),
         shuffle: case.shuffle.map(|(seed, window)| Shuffle { seed, window }),
+        adds_at: None,
         epochs: case.epochs,
         bos: case.bos.then_some(BOS),
         eos: case.eos.then_some(EOS),

@@ -62,6 +62,7 @@ fn pipeline(
         fields: SourceFields::default(),
         on_error: OnError::Quarantine { max_error_rate: 1.0 },
         shuffle: None,
+        adds_at: None,
         epochs: Some(1),
         bos: None,
         eos: None,
@@ -86,6 +87,7 @@ fn pipeline(
         single_rows: false,
         quarantine_file: None,
         provenance: 0,
+        provenance_width: 4,
         names_sources: false,
         attention_mask: true,
     };

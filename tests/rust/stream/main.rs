@@ -199,6 +199,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         single_rows: case.single_rows,
         quarantine_file: None,
         provenance: case.provenance,
+        provenance_width: 4,
         names_sources: false,
         attention_mask: true,
     };
@@ -211,7 +212,7 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         }
         prop_assert_eq!(whole.quarantined.len() as u64, corpus.bad * case.epochs.unwrap_or(0));
     }
-    let bare = HostSpec { provenance: 0, ..host(all.clone(), 1, 1) };
+    let bare = HostSpec { provenance: 0, provenance_width: 4, ..host(all.clone(), 1, 1) };
     prop_assert_eq!(play(case.engine, &spec, bare, None, usize::MAX), without_provenance(&whole, case));
     let padding = padding(case, &spec.rows);
     for run in runs {
@@ -246,7 +247,14 @@ fn check(case: &Case, runs: &[Run]) -> TestCaseResult {
         let mut errors = Vec::new();
         for own in all.chunks(lanes / hosts) {
             let cursors = own.iter().map(|&lane| state.cursors[lane]).collect();
-            let from = Delivered { step: state.step, row: 0, cursors, skipped_tokens: 0 };
+            let from = Delivered {
+                step: state.step,
+                row: 0,
+                cursors,
+                carried: Arc::default(),
+                interval: 0,
+                skipped_tokens: 0,
+            };
             let part = play(
                 case.engine,
                 &spec,
@@ -304,6 +312,7 @@ fn check_endless(case: &Case, run: &Run) -> TestCaseResult {
         single_rows: case.single_rows,
         quarantine_file: None,
         provenance: case.provenance,
+        provenance_width: 4,
         names_sources: false,
         attention_mask: true,
     };

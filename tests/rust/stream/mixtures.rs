@@ -8,7 +8,7 @@ use _core::pipeline::Delivered;
 use _core::prepare::Prepare;
 use _core::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use _core::spec::mixture::{Mixing, OnExhausted, Stage, Unit};
-use _core::spec::{HostSpec, SourceSpec, StreamSpec};
+use _core::spec::{HostSpec, Interval, SourceSpec, StreamSpec};
 use _core::store::Shard;
 use proptest::prelude::*;
 use proptest::sample::Index;
@@ -107,7 +107,13 @@ fn mixture(mixed: &Mixed, folder: &std::path::Path) -> StreamSpec {
         row_units: if mixed.unit == Unit::Tokens { first.length as u64 } else { 1 },
         on_exhausted: mixed.on_exhausted,
     };
-    StreamSpec { rows: sources[0].rows, sources, mixing: Some(mixing), skip: Vec::new() }
+    StreamSpec {
+        rows: sources[0].rows,
+        sources,
+        mixing: Some(mixing),
+        skip: Vec::new(),
+        interval: Interval::default(),
+    }
 }
 
 fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
@@ -124,6 +130,7 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
         single_rows: case.single_rows,
         quarantine_file: None,
         provenance: case.provenance,
+        provenance_width: 4,
         names_sources: false,
         attention_mask: true,
     };
@@ -151,7 +158,14 @@ fn check(mixed: &Mixed, runs: &[Run]) -> TestCaseResult {
                 .iter()
                 .flat_map(|lane| state.cursors[lane * sources..][..sources].iter().copied())
                 .collect();
-            let from = Delivered { step: state.step, row: 0, cursors, skipped_tokens: 0 };
+            let from = Delivered {
+                step: state.step,
+                row: 0,
+                cursors,
+                carried: Arc::default(),
+                interval: 0,
+                skipped_tokens: 0,
+            };
             let elements = if case.single_rows { (STEPS - at) / lanes * own.len() } else { STEPS - at };
             let part = play(host(own.to_vec(), threads, prefetch), Some(&from), elements);
             for lane in own {
