@@ -138,6 +138,10 @@ class ImageModel:
     @property
     def markup(self) -> list[str]: ...
     @property
+    def by_pixels(self) -> bool: ...
+    @property
+    def whole_first(self) -> bool: ...
+    @property
     def words(self) -> list[str]: ...
     def __new__(cls, name: str | None, changes: dict[str, Any], pillow: int) -> ImageModel: ...
     def plan(self, height: int, width: int) -> tuple[tuple[int, int], list[int], int, list[int]]: ...
@@ -152,18 +156,7 @@ def resize_image(pixels: npt.NDArray[np.uint8], height: int, width: int, resampl
 class ImageFunction:
     @property
     def has_tokens(self) -> bool: ...
-    def __new__(
-        cls,
-        plan: Callable[..., tuple[int, int, tuple[int, int, int], str | None, int]],
-        pixels: Callable[[Any, str, int], npt.NDArray[Any]],
-        shape: Sequence[int],
-        max_tiles: int | None,
-        takes_bytes: bool,
-        needs_size: bool,
-        has_tokens: bool,
-        has_patches: bool,
-        plans_files: bool,
-    ) -> ImageFunction: ...
+    def __new__(cls, given: dict[str, Any]) -> ImageFunction: ...
 
 @final
 class ChatTemplate:
