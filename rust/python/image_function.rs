@@ -22,7 +22,7 @@ pub struct ImageFunction {
     inner: Arc<Function>,
 }
 
-/// What Python says of it.
+/// The settings that Python has of it.
 #[derive(FromPyObject)]
 #[pyo3(from_item_all)]
 struct Given {
@@ -35,7 +35,7 @@ struct Given {
     /// "fixed", "tiles" or "patches".
     kind: String,
     max_tiles: usize,
-    /// What a plan is made of: "nothing", "size" or "file".
+    /// The input of plans: "nothing", "size" or "file".
     planned_by: String,
     takes_bytes: bool,
     has_tokens: bool,

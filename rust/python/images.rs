@@ -143,6 +143,17 @@ impl ImageModel {
         [placeholder, token, before, after, first, last]
     }
 
+    /// For models of patches, how many values one has, and the mean and standard deviation of channels.
+    #[getter]
+    fn patch(&self) -> Option<(u32, [f64; 3], [f64; 3])> {
+        let Settings { shape: Shape::Patches(Patches { patch, temporal, .. }), mean, std, .. } =
+            self.inner.settings()
+        else {
+            return None;
+        };
+        Some((3 * temporal * patch * patch, *mean, *std))
+    }
+
     /// Whether the values of a patch are those of its pixels, row by row.
     #[getter]
     fn by_pixels(&self) -> bool {

@@ -150,6 +150,12 @@ class VideoModel:
         return (2 * 3 * self.rules.patch**2,)
 
     @property
+    def normalization(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and the standard deviation of the channels."""
+        mean, std = self.rules.normalization
+        return self.image_mean or mean, self.image_std or std
+
+    @property
     def described(self) -> str:
         """The part of it that defines the stream."""
         values = {field.name: getattr(self, field.name) for field in dataclasses.fields(self) if field.name != "_"}
@@ -217,8 +223,7 @@ class VideoModel:
         parts = frames.reshape(time, 2, down // 2, 2, patch, across // 2, 2, patch, 3)
         patches = parts.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
         if np.dtype(dtype) == np.float32:
-            mean, std = self.rules.normalization
-            table = _table(self.image_mean or mean, self.image_std or std)
+            table = _table(*self.normalization)
             channels = np.arange(3).reshape(3, 1, 1, 1)
             normalized: npt.NDArray[np.float32] = table[channels, patches].reshape(-1, *self.shape)
             return normalized

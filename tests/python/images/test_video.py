@@ -252,6 +252,41 @@ def test_conversations_with_videos(tmp_path, folder, name):
     assert_same_batches(beside, found)
 
 
+def test_videos_and_images_in_one_stream(tmp_path, folder):
+    """Two sources have the same arrays: of each, the rows are those of a stream of its own."""
+    films = [("0", {"mp4": film(12, fps=6), "txt": b"a film"}), ("1", {"mp4": film(8, fps=6), "txt": b"another"})]
+    stills = [(f"{at}", {"png": png(all_frames(film(2))[0]), "txt": b"a still"}) for at in range(3)]
+    for name, records in [("films", films), ("stills", stills)]:
+        (tmp_path / f"{name}.tar").write_bytes(tar_of(records))
+    rows = {"packing": "pad", "sequence_length": 320, "batch_size": 1, "lanes": 1}
+    more = {"max_images": 4, "max_patches": 600, "text": gm.Text("txt")}
+    video = gm.ImageText(gm.VideoModel("qwen2.5-vl", **SMALL["qwen2.5-vl"]), **more)
+    still = gm.ImageText(gm.ImageModel("qwen2.5-vl", max_pixels=50_000), **more)
+
+    def source(name, sample):
+        return gm.Source(str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1)
+
+    mixture = gm.Mixture(
+        {"films": source("films", video), "stills": source("stills", still)}, weights={"films": 1, "stills": 1}
+    )
+    mixed = list(gm.PackedDataset(mixture, **rows))
+    alone = [
+        batch
+        for name, sample in [("films", video), ("stills", still)]
+        for batch in gm.PackedDataset(
+            str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1, **rows
+        )
+    ]
+    key = lambda batch: (batch["inputs"].tobytes(), batch["image_patches"].tobytes(), batch["image_grid_thw"].tobytes())  # noqa: E731
+    assert sorted(map(key, mixed)) == sorted(map(key, alone))
+    other = gm.ImageText(gm.ImageModel("qwen3-vl", max_pixels=80_000), **more)
+    mixture = gm.Mixture(
+        {"films": source("films", video), "stills": source("stills", other)}, weights={"films": 1, "stills": 1}
+    )
+    with pytest.raises(gm.ArgumentError, match=r"patches of 1176 values .*patches of 1536 values"):
+        gm.PackedDataset(mixture, **rows)
+
+
 def test_damaged_and_endless_files(tmp_path, folder):
     """Each is an error that says what was expected; in rows it is located and counted, and the others stay."""
     model = gm.VideoModel("qwen2.5-vl", **SMALL["qwen2.5-vl"])
