@@ -296,7 +296,7 @@ const fn base64_of(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
 
 /// A name, for a message.
 fn shown(name: &str) -> &str {
-    &name[..name.floor_char_boundary(SHOWN)]
+    name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
 }
 
 #[cfg(test)]

@@ -22,61 +22,47 @@ pub struct ImageFunction {
     inner: Arc<Function>,
 }
 
-struct Function {
-    /// The function from height and width, or from bytes, to tokens, tiles, a grid of patches, a text and the
-    /// number of groups in it.
+/// The settings that Python has of it.
+#[derive(FromPyObject)]
+#[pyo3(from_item_all)]
+struct Given {
+    /// The function from height and width, or from bytes, to tokens, tiles, a grid of patches, a text and the number of groups
+    /// in it.
     plan: Py<PyAny>,
-    /// The function from an image, a dtype and a number of tiles to the array.
+    /// The function from an image, a dtype and a number of tiles or patches to the array.
     pixels: Py<PyAny>,
     shape: Vec<usize>,
-    max_tiles: Option<usize>,
+    /// "fixed", "tiles" or "patches".
+    kind: String,
+    max_tiles: usize,
+    /// The input of plans: "nothing", "size" or "file".
+    planned_by: String,
     takes_bytes: bool,
-    needs_size: bool,
     has_tokens: bool,
-    has_patches: bool,
-    plans_files: bool,
+}
+
+struct Function {
+    given: Given,
     plans: Mutex<HashMap<(u32, u32), Result<Plan, String>>>,
 }
 
 impl std::fmt::Debug for Function {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.debug_struct("Function").field("shape", &self.shape).finish_non_exhaustive()
+        formatter.debug_struct("Function").field("shape", &self.given.shape).finish_non_exhaustive()
     }
 }
 
 #[pymethods]
 impl ImageFunction {
     #[new]
-    fn new(
-        plan: Py<PyAny>,
-        pixels: Py<PyAny>,
-        shape: Vec<usize>,
-        max_tiles: Option<usize>,
-        takes_bytes: bool,
-        needs_size: bool,
-        has_tokens: bool,
-        has_patches: bool,
-        plans_files: bool,
-    ) -> Self {
-        let inner = Function {
-            plan,
-            pixels,
-            shape,
-            max_tiles,
-            takes_bytes,
-            needs_size,
-            has_tokens,
-            has_patches,
-            plans_files,
-            plans: Mutex::default(),
-        };
-        Self { inner: Arc::new(inner) }
+    fn new(given: Given) -> Self {
+        Self { inner: Arc::new(Function { given, plans: Mutex::default() }) }
     }
 
     /// Whether images take tokens of a text.
     #[getter]
     fn has_tokens(&self) -> bool {
-        self.inner.has_tokens
+        self.inner.given.has_tokens
     }
 }
 
@@ -88,20 +74,20 @@ impl ImageFunction {
 
     /// The shape of the pixels that rows hold of its images.
     pub fn pixel_shape(&self, sequence_length: usize, max_patches: Option<usize>) -> PixelShape {
-        let shape = self.inner.shape.clone();
-        if self.inner.has_patches {
-            let length = shape.iter().product();
-            return PixelShape::Patches { most: max_patches.unwrap_or(sequence_length), length };
-        }
-        match self.inner.max_tiles {
-            Some(most) => PixelShape::Tiles { most, shape },
-            None => PixelShape::Fixed(shape),
+        let Given { shape, kind, max_tiles, .. } = &self.inner.given;
+        match kind.as_str() {
+            "patches" => {
+                let length = shape.iter().product();
+                PixelShape::Patches { most: max_patches.unwrap_or(sequence_length), length }
+            }
+            "tiles" => PixelShape::Tiles { most: *max_tiles, shape: shape.clone() },
+            _ => PixelShape::Fixed(shape.clone()),
         }
     }
 
     /// Whether it can do without the sizes of images.
     pub fn takes_any_size(&self) -> bool {
-        self.inner.takes_bytes && !self.inner.needs_size
+        self.inner.given.takes_bytes && self.inner.given.planned_by != "size"
     }
 }
 
@@ -111,12 +97,12 @@ impl image::ImageModel for Function {
         if pixels > MAX_PIXELS {
             return Err(format!("expected at most {MAX_PIXELS} pixels, found {pixels}"));
         }
-        let size = if self.needs_size { (width, height) } else { (0, 0) };
+        let size = if self.given.planned_by == "size" { (width, height) } else { (0, 0) };
         if let Some(known) = self.plans().get(&size) {
             return known.clone();
         }
         // Not under the lock: the function may release the GIL, and another thread that has it wait for the lock.
-        let found = attached(|py| self.plan.call1(py, (size.1, size.0))?.extract::<Planned>(py));
+        let found = attached(|py| self.given.plan.call1(py, (size.1, size.0))?.extract::<Planned>(py));
         let found = found.map(|planned| planned.plan).map_err(Fault::into_reason);
         let mut plans = self.plans();
         if plans.len() == KEPT_PLANS {
@@ -127,16 +113,17 @@ impl image::ImageModel for Function {
     }
 
     fn plans_files(&self) -> bool {
-        self.plans_files
+        self.given.planned_by == "file"
     }
 
     fn plan_file(&self, bytes: &[u8]) -> Result<FilePlan, Fault> {
-        let planned = attached(|py| self.plan.call1(py, (PyBytes::new(py, bytes),))?.extract::<Planned>(py))?;
+        let planned =
+            attached(|py| self.given.plan.call1(py, (PyBytes::new(py, bytes),))?.extract::<Planned>(py))?;
         Ok(FilePlan { plan: planned.plan, text: planned.text.map(Into::into), groups: planned.groups })
     }
 
     fn write(&self, bytes: &[u8], out: Pixels<'_>, _: &mut Scratch) -> Result<(), Fault> {
-        let image = if self.takes_bytes { None } else { Some(decoded(bytes)?) };
+        let image = if self.given.takes_bytes { None } else { Some(decoded(bytes)?) };
         attached(|py| {
             let argument = match image {
                 None => PyBytes::new(py, bytes).into_any(),
@@ -163,10 +150,10 @@ impl Function {
         dtype: &str,
         out: &mut [T],
     ) -> PyResult<()> {
-        let tile = self.shape.iter().product::<usize>();
-        let are_several = self.max_tiles.is_some() || self.has_patches;
-        let tiles = if are_several { out.len() / tile } else { 0 };
-        let made = self.pixels.bind(py).call1((image, dtype, tiles))?;
+        let Given { shape, kind, pixels, .. } = &self.given;
+        let tile = shape.iter().product::<usize>();
+        let tiles = if kind == "fixed" { 0 } else { out.len() / tile };
+        let made = pixels.bind(py).call1((image, dtype, tiles))?;
         let made: PyReadonlyArrayDyn<'_, T> = made.extract()?;
         out.copy_from_slice(made.as_slice()?);
         Ok(())

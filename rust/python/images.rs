@@ -143,6 +143,29 @@ impl ImageModel {
         [placeholder, token, before, after, first, last]
     }
 
+    /// For models of patches, how many values one has, and the mean and standard deviation of channels.
+    #[getter]
+    fn patch(&self) -> Option<(u32, [f64; 3], [f64; 3])> {
+        let Settings { shape: Shape::Patches(Patches { patch, temporal, .. }), mean, std, .. } =
+            self.inner.settings()
+        else {
+            return None;
+        };
+        Some((3 * temporal * patch * patch, *mean, *std))
+    }
+
+    /// Whether the values of a patch are those of its pixels, row by row.
+    #[getter]
+    fn by_pixels(&self) -> bool {
+        matches!(self.inner.settings().shape, Shape::Patches(patches) if patches.by_pixels)
+    }
+
+    /// Whether the whole image is the first tile.
+    #[getter]
+    fn whole_first(&self) -> bool {
+        matches!(self.inner.settings().shape, Shape::Tiles { tiling: Tiling::AnyResolution { .. }, .. })
+    }
+
     /// The words that an image is written with; the first one is its token.
     #[getter]
     fn words(&self) -> Vec<String> {
@@ -267,9 +290,9 @@ impl Changes {
                         set(least, self.min_pixels);
                         set(most, self.max_pixels);
                     }
-                    Limits::Longest(side) => {
+                    Limits::Longest(most) => {
                         refuse("limited by its longer side", pixels.into_iter().chain(max_tokens))?;
-                        set(side, self.longest_edge);
+                        set(most, self.longest_edge);
                     }
                     Limits::Tokens(most) | Limits::Count(most) => {
                         refuse("limited by tokens", pixels.into_iter().chain(longest))?;

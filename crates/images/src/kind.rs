@@ -28,9 +28,6 @@ const BRANDS: [(&str, &[&[u8]]); 2] = [
     ("HEIF", &[b"heic", b"heix", b"heim", b"heis", b"hevc", b"hevx", b"hevm", b"hevs", b"mif1", b"msf1"]),
 ];
 
-/// The sizes that the second header of a BMP has.
-const BMP_HEADERS: [u8; 7] = [12, 40, 52, 56, 64, 108, 124];
-
 /// The name of the image format that a file has, if its first 32 bytes show one: `"JPEG"`, `"TIFF"`, `"AVIF"`.
 pub fn kind(data: &[u8]) -> Option<&'static str> {
     if let Some(format) = Format::of(data) {
@@ -40,10 +37,6 @@ pub fn kind(data: &[u8]) -> Option<&'static str> {
         [_, _, _, _, b'f', b't', b'y', b'p', brand @ ..] => {
             let is_of = |brands: &[&[u8]]| brands.iter().any(|known| brand.starts_with(known));
             BRANDS.iter().find(|(_, brands)| is_of(brands)).map(|(name, _)| *name)
-        }
-        // Two reserved numbers, the offset of the pixels, and the size of the next header.
-        [b'B', b'M', _, _, _, _, 0, 0, 0, 0, _, _, _, _, size, 0, 0, 0, ..] => {
-            BMP_HEADERS.contains(size).then_some("BMP")
         }
         _ => OTHERS.iter().find(|(_, magic)| data.starts_with(magic)).map(|(name, _)| *name),
     }

@@ -1,5 +1,6 @@
 #![doc = include_str!("../README.md")]
 
+mod bmp;
 mod gif;
 mod jpeg;
 #[cfg(target_arch = "x86_64")]
@@ -79,13 +80,15 @@ pub enum Format {
     WebP,
     /// The first frame, on its canvas.
     Gif,
+    /// Without compression.
+    Bmp,
 }
 
 /// Why bytes are not an image.
 #[derive(Debug, Clone, PartialEq, Eq, thiserror::Error)]
 pub enum Error {
     /// The first bytes are of no known format.
-    #[error("expected a JPEG, PNG, WebP or GIF image, found {found}")]
+    #[error("expected a JPEG, PNG, WebP, GIF or BMP image, found {found}")]
     UnknownFormat {
         /// The format, or the first bytes.
         found: String,
@@ -142,6 +145,7 @@ pub fn decode_with(data: &[u8], max_pixels: u64, alpha: Alpha) -> Result<Image, 
         Format::Png => png::decode(data, alpha),
         Format::WebP => webp::decode(data, alpha),
         Format::Gif => gif::decode(data, alpha),
+        Format::Bmp => bmp::decode(data, alpha),
     }?;
     Ok(Image { size, pixels })
 }
@@ -152,6 +156,7 @@ fn size_of(format: Format, data: &[u8]) -> Result<Size, Error> {
         Format::Png => png::size(data),
         Format::WebP => webp::size(data),
         Format::Gif => gif::size(data),
+        Format::Bmp => bmp::size(data),
     }
 }
 
@@ -163,6 +168,7 @@ impl Format {
             [0x89, b'P', b'N', b'G', b'\r', b'\n', 0x1A, b'\n', ..] => Some(Self::Png),
             [b'R', b'I', b'F', b'F', _, _, _, _, b'W', b'E', b'B', b'P', ..] => Some(Self::WebP),
             [b'G', b'I', b'F', b'8', b'7' | b'9', b'a', ..] => Some(Self::Gif),
+            _ if bmp::is_one(data) => Some(Self::Bmp),
             _ => None,
         }
     }
@@ -184,6 +190,7 @@ impl Format {
             Self::Png => "PNG",
             Self::WebP => "WebP",
             Self::Gif => "GIF",
+            Self::Bmp => "BMP",
         }
     }
 }

@@ -1,4 +1,4 @@
-"""`image_size` and `decode_image`: JPEG, PNG, WebP and GIF bytes, as Pillow decodes them."""
+"""`image_size` and `decode_image`: JPEG, PNG, WebP, GIF and BMP bytes, as Pillow decodes them."""
 
 from typing import Any
 
@@ -16,7 +16,7 @@ def image_size(data: bytes | bytearray | memoryview) -> tuple[int, int]:
     """Width and height of an image, from its headers: no pixels are decoded.
 
     Args:
-      data: the bytes of a JPEG, PNG, WebP or GIF file. The format is recognised by content.
+      data: the bytes of a JPEG, PNG, WebP, GIF or BMP file. The format is recognised by content.
 
     Raises:
       ImageError: the bytes are of no such format, or the headers are damaged or incomplete.
@@ -31,7 +31,7 @@ def decode_image(data: bytes | bytearray | memoryview, *, max_pixels: int = _cor
     incomplete image is an error. An animation becomes its first frame on its canvas. The GIL is released meanwhile.
 
     Args:
-      data: the bytes of a JPEG, PNG, WebP or GIF file. The format is recognised by content.
+      data: the bytes of a JPEG, PNG, WebP, GIF or BMP file. The format is recognised by content.
       max_pixels: width times height above which the image is refused before any memory is taken for its pixels; the
         default is the limit of Pillow.
 

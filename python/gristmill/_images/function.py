@@ -127,15 +127,16 @@ class ImageFunction:
 def core_of_function(function: ImageFunction) -> _core.ImageFunction:
     """The core's model."""
     return _core.ImageFunction(
-        function.plan,
-        function.pixels,
-        list(function.shape),
-        function.max_tiles,
-        function.input == "bytes",
-        function.needs_size,
-        function.tokens != 0,
-        function.grid is not None,
-        False,
+        {
+            "plan": function.plan,
+            "pixels": function.pixels,
+            "shape": list(function.shape),
+            "kind": "patches" if function.grid is not None else "fixed" if function.tiles is None else "tiles",
+            "max_tiles": function.max_tiles or 0,
+            "planned_by": "size" if function.needs_size else "nothing",
+            "takes_bytes": function.input == "bytes",
+            "has_tokens": function.tokens != 0,
+        }
     )
 
 

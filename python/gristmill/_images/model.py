@@ -124,8 +124,8 @@ class ImageModel:
             "size": _size(self.size),
             "shortest_edge": checks.optional_integer("shortest_edge", self.shortest_edge, 1, 1 << 14),
             "resample": None if self.resample is None else checks.choice("resample", self.resample, _core.RESAMPLES),
-            "image_mean": _channels("image_mean", self.image_mean),
-            "image_std": _channels("image_std", self.image_std),
+            "image_mean": channels("image_mean", self.image_mean),
+            "image_std": channels("image_std", self.image_std),
             "patch_size": checks.optional_integer("patch_size", self.patch_size, 1, 1 << 10),
             "merge_size": checks.optional_integer("merge_size", self.merge_size, 1, 16),
             "temporal_patch_size": checks.optional_integer("temporal_patch_size", self.temporal_patch_size, 1, 16),
@@ -178,7 +178,7 @@ class ImageModel:
         """The pixels of an image as the model wants them. The GIL is released meanwhile.
 
         Args:
-          data: the bytes of a JPEG, PNG, WebP or GIF file.
+          data: the bytes of a JPEG, PNG, WebP, GIF or BMP file.
           dtype: `uint8`: resized. `float32`: also normalized, to the values of transformers' PIL processor.
           max_pixels: width times height above which the image is refused, as in `decode_image`.
 
@@ -231,7 +231,12 @@ def _pinpoints(given: Any) -> tuple[tuple[int, int], ...] | None:
     return tuple((height, width) for height, width in sides)
 
 
-def _channels(name: str, given: Sequence[float] | None) -> tuple[float, float, float] | None:
+def channels(name: str, given: Sequence[float] | None) -> tuple[float, float, float] | None:
+    """A number for each channel.
+
+    Raises:
+      ArgumentError: there are not three.
+    """
     if given is None:
         return None
     values = checks.items(name, given, "3 numbers")

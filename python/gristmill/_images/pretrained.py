@@ -11,6 +11,7 @@ from gristmill._util import checks
 from gristmill.errors import ArgumentError
 
 _OF_IMAGES, _OF_PROCESSOR = "preprocessor_config.json", "processor_config.json"
+_OF_VIDEOS = "video_preprocessor_config.json"
 _FILTERS = ("nearest", "lanczos", "bilinear", "bicubic", "box", "hamming")
 
 Settings = dict[str, Any]
@@ -109,6 +110,54 @@ def read(folder: "str | os.PathLike[str]") -> tuple[str, Settings]:
     if (name, settings.get("patch_size")) == ("qwen2-vl", 16):
         name = "qwen3-vl"
     return name, {key: value for key, value in settings.items() if value is not None}
+
+
+def read_videos(folder: "str | os.PathLike[str]") -> tuple[str, Settings]:
+    """The name of the model of videos of a checkpoint, and its settings.
+
+    Raises:
+      ArgumentError: see `VideoModel.from_pretrained`.
+    """
+    path = Path(checks.path("folder", folder))
+    file = path if path.is_file() else path / _OF_VIDEOS
+    if not file.is_file() and (path / _OF_PROCESSOR).is_file():
+        file = path / _OF_PROCESSOR
+    if not file.is_file():
+        raise ArgumentError(f"folder={str(folder)!r}: expected {_OF_VIDEOS} in it, found none")
+    values = _read(file)
+    values = values.get("video_processor", values)
+    kind = str(values.get("video_processor_type"))
+    if kind not in _VIDEO_PROCESSORS:
+        raise ArgumentError(
+            f"{file}: expected a video_processor_type of {', '.join(sorted(_VIDEO_PROCESSORS))}, found {kind}"
+        )
+    name, patch = _VIDEO_PROCESSORS[kind]
+    given = _Given(values, str(file))
+    common = _common(given)
+    own = _of_patches(given, given)
+    for key, expected in [("patch_size", patch), ("merge_size", 2), ("temporal_patch_size", 2)]:
+        if own[key] not in (None, expected):
+            raise ArgumentError(f"{file}: {key}={own[key]}: expected {expected}")
+    given.expect("cap_pixels_per_frame", False)
+    given.pass_over("do_sample_frames", "max_video_tokens", "max_duration", "max_image_size", "do_pad")
+    if common["resample"] not in (None, "bicubic"):
+        raise ArgumentError(f"{file}: resample={common['resample']!r}: expected bicubic")
+    settings = {
+        "fps": given.get("fps"),
+        "num_frames": given.integer("num_frames"),
+        "min_frames": given.integer("min_frames"),
+        "max_frames": given.integer("max_frames"),
+        "min_pixels": own["min_pixels"],
+        "max_pixels": own["max_pixels"],
+        "image_mean": common["image_mean"],
+        "image_std": common["image_std"],
+    }
+    given.refuse_others()
+    return name, {key: value for key, value in settings.items() if value is not None}
+
+
+# The model and the patch of each video processor of transformers.
+_VIDEO_PROCESSORS = {"Qwen2VLVideoProcessor": ("qwen2-vl", 14), "Qwen3VLVideoProcessor": ("qwen3-vl", 16)}
 
 
 def _read(path: Path) -> dict[str, Any]:

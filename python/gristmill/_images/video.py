@@ -5,6 +5,7 @@ import functools
 import io
 import math
 import numbers
+import os
 from collections.abc import Callable, Iterator
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -13,7 +14,9 @@ import numpy as np
 import numpy.typing as npt
 
 import gristmill._core as _core
+from gristmill._images import pretrained
 from gristmill._images.decoding import as_bytes
+from gristmill._images.model import channels
 from gristmill._util import checks
 from gristmill.errors import ArgumentError, ImageError, MissingExtraError
 
@@ -86,6 +89,8 @@ class VideoModel:
       max_frames: with `fps`, the most frames.
       min_pixels: the least pixels of a resized frame; of Qwen3-VL of all frames. None: those of the class.
       max_pixels: the most pixels, likewise.
+      image_mean: for each channel, what is subtracted from values between 0 and 1. None: that of the class.
+      image_std: for each channel, what the difference is divided by. None: that of the class.
       max_file_frames: videos of more frames than these are refused, before anything is decoded.
 
     Raises:
@@ -101,6 +106,8 @@ class VideoModel:
     max_frames: int = 768
     min_pixels: int | None = None
     max_pixels: int | None = None
+    image_mean: tuple[float, float, float] | None = None
+    image_std: tuple[float, float, float] | None = None
     max_file_frames: int = _MOST_FRAMES
 
     def __post_init__(self) -> None:
@@ -114,7 +121,23 @@ class VideoModel:
         checks.integer("max_frames", self.max_frames, self.min_frames, 1 << 16)
         checks.optional_integer("min_pixels", self.min_pixels, 1, 1 << 30)
         checks.optional_integer("max_pixels", self.max_pixels, 1, 1 << 30)
+        for name in ("image_mean", "image_std"):
+            object.__setattr__(self, name, channels(name, getattr(self, name)))
         checks.integer("max_file_frames", self.max_file_frames, 1, _MOST_FRAMES)
+
+    @classmethod
+    def from_pretrained(cls, folder: "str | os.PathLike[str]", **changes: Any) -> "VideoModel":
+        """The model of a checkpoint, by its own `video_preprocessor_config.json` or `processor_config.json`.
+
+        Args:
+          folder: the folder of the checkpoint, or the path of the file.
+          **changes: settings that replace those of the files.
+
+        Raises:
+          ArgumentError: there is no such file, its processor is not known, or a setting of it is not followed.
+        """
+        name, settings = pretrained.read_videos(folder)
+        return cls(name, **{**settings, **changes})
 
     @property
     def rules(self) -> _Rules:
@@ -125,6 +148,12 @@ class VideoModel:
     def shape(self) -> tuple[int]:
         """The shape of a patch: two frames of 3 channels of its pixels."""
         return (2 * 3 * self.rules.patch**2,)
+
+    @property
+    def normalization(self) -> tuple[tuple[float, ...], tuple[float, ...]]:
+        """The mean and the standard deviation of the channels."""
+        mean, std = self.rules.normalization
+        return self.image_mean or mean, self.image_std or std
 
     @property
     def described(self) -> str:
@@ -194,7 +223,7 @@ class VideoModel:
         parts = frames.reshape(time, 2, down // 2, 2, patch, across // 2, 2, patch, 3)
         patches = parts.transpose(0, 2, 5, 3, 6, 8, 1, 4, 7)
         if np.dtype(dtype) == np.float32:
-            table = _table(*self.rules.normalization)
+            table = _table(*self.normalization)
             channels = np.arange(3).reshape(3, 1, 1, 1)
             normalized: npt.NDArray[np.float32] = table[channels, patches].reshape(-1, *self.shape)
             return normalized
@@ -342,4 +371,15 @@ def core_of_video(model: VideoModel) -> _core.ImageFunction:
             raise ImageError(f"video: expected {patches} patches, as its header said before, found {len(found)}")
         return found
 
-    return _core.ImageFunction(plan, pixels, list(model.shape), None, True, False, True, True, True)
+    return _core.ImageFunction(
+        {
+            "plan": plan,
+            "pixels": pixels,
+            "shape": list(model.shape),
+            "kind": "patches",
+            "max_tiles": 0,
+            "planned_by": "file",
+            "takes_bytes": True,
+            "has_tokens": True,
+        }
+    )

@@ -22,9 +22,10 @@ _LOGGER = logging.getLogger("gristmill")
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
 # The extensions of members that are videos.
 VIDEOS = ("mp4", "m4v", "mov", "webm", "mkv", "avi", "mpg", "mpeg", "gif")
-# Other names of the same formats, and formats that are not decoded.
+# Other names of formats that are decoded, and of those that are not.
+_OTHER_NAMES = ("jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib")
 OTHER_IMAGES = (
-    "jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib", "tif", "tiff", "avif", "avifs", "heic", "heics",
+    *_OTHER_NAMES, "tif", "tiff", "avif", "avifs", "heic", "heics",
     "heif", "heifs", "hif", "jp2", "j2k", "j2c", "jpc", "jpf", "jpx", "jpm", "jxl", "jxr", "wdp", "hdp", "svg",
     "svgz", "ico", "cur", "icns", "ppm", "pgm", "pbm", "pnm", "pam", "pfm", "psd", "psb", "tga", "pcx", "dds",
     "exr", "hdr", "qoi", "dng", "cr2", "cr3", "nef", "arw", "orf", "raf", "rw2", "wmf", "emf", "eps", "xbm", "xpm",
@@ -177,12 +178,13 @@ def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None", *, lo
     shown = ", ".join(f"{key} ({kind})" for key, kind in kinds.items())
     files = [key for key, kind in kinds.items() if kind in ("binary", "not UTF-8")]
     endings = {part: part.rsplit(".", 1)[-1].lower() for part in files}
-    unread = [part for part, ending in endings.items() if ending in OTHER_IMAGES or ending in MEDIA]
-    if looks_at_images and unread and not any(ending in IMAGES for ending in endings.values()):
+    others = {*OTHER_IMAGES, *MEDIA} - {*_OTHER_NAMES}
+    unread = [part for part, ending in endings.items() if ending in others]
+    if looks_at_images and unread and not any(ending in (*IMAGES, *_OTHER_NAMES) for ending in endings.values()):
         raise ArgumentError(
             f"fields=None: the first record of {path} has no image that is read, only {unread[0]!r}, and its text "
-            f"would be trained on alone: found {shown}; write JPEG, PNG, WebP or GIF, or name what is read in fields=, "
-            'with gm.ImageFunction(input="bytes") for other formats of images'
+            f"would be trained on alone: found {shown}; write JPEG, PNG, WebP, GIF or BMP, or name what is read in "
+            'fields=, with gm.ImageFunction(input="bytes") for other formats of images'
         )
     guessed = guess(kinds)
     if guessed is None or (isinstance(guessed, Text) and text is not None):

@@ -247,14 +247,14 @@ class ImageTextPlan:
     max_patches: int | None
     images: str
     mrope: bool
-    model_name: str
+    row_model: str
     fingerprint: str
 
     @property
     def rows(self) -> str:
         """The arrays that rows hold of images, for a message; rows of one stream agree on it."""
         return (
-            f"model={self.model_name}, max_images={self.max_images}, max_patches={self.max_patches}, "
+            f"model={self.row_model}, max_images={self.max_images}, max_patches={self.max_patches}, "
             f"images={self.images!r}, mrope={self.mrope}"
         )
 
@@ -311,7 +311,7 @@ def make_with_images(
         max_patches=sample.max_patches if has_patches else None,
         images=sample.images,
         mrope=sample.mrope,
-        model_name=_named(model),
+        row_model=_row_model(model, core),
         fingerprint=_described(
             sample,
             model=_named(model),
@@ -326,6 +326,18 @@ def _core_of(model: ImageModel | ImageFunction | VideoModel) -> _core.ImageModel
     if isinstance(model, VideoModel):
         return core_of_video(model)
     return core_of_function(model) if isinstance(model, ImageFunction) else core_of_model(model)
+
+
+def _row_model(model: ImageModel | ImageFunction | VideoModel, core: _core.ImageModel | _core.ImageFunction) -> str:
+    """The part of a model that the arrays of rows depend on: images and videos as equal patches have the same ones."""
+    if isinstance(model, VideoModel):
+        patch: Any = (*model.shape, *model.normalization)
+    else:
+        patch = core.patch if isinstance(core, _core.ImageModel) and not core.by_pixels else None
+    if patch is None:
+        return _named(model)
+    values, mean, std = patch
+    return f"patches of {values} values with mean {tuple(mean)} and deviation {tuple(std)}"
 
 
 def _named(model: ImageModel | ImageFunction | VideoModel) -> str:

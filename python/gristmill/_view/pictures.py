@@ -54,7 +54,8 @@ def of_row(by_content: Mapping[str, npt.NDArray[Any]], model: _core.ImageModel |
             patch += len(patches)
             shown = _joined(patches[: rows * columns], rows, columns, model)
         elif masks.ndim == 2:
-            shown = pixels[image, tiles[image] - 1]  # the whole image is the last one
+            is_first = model is not None and model.whole_first
+            shown = pixels[image, 0 if is_first else tiles[image] - 1]  # the whole image
         else:
             shown = pixels[image]
         if shown.ndim != 3 or shown.shape[2] != 3:  # images of a function of the user may have any shape
@@ -64,8 +65,12 @@ def of_row(by_content: Mapping[str, npt.NDArray[Any]], model: _core.ImageModel |
 
 
 def _joined(patches: npt.NDArray[Any], rows: int, columns: int, model: _core.ImageModel) -> npt.NDArray[Any]:
-    """The image of patches, which are in the order of Qwen-VL's processor: those of one token are neighbours."""
+    """The image of patches, in the order of Qwen-VL's processor, those of a token together; or row by row."""
     (height, _), grid, tokens, _ = model.plan(_PROBE, _PROBE)
+    if model.by_pixels:
+        side = height // grid[1]
+        blocks = patches.reshape(rows, columns, side, side, 3)
+        return blocks.transpose(0, 2, 1, 3, 4).reshape(rows * side, columns * side, 3)
     side, merge = height // grid[1], math.isqrt(grid[1] * grid[2] // tokens)
     frames = patches.shape[1] // (3 * side * side)
     blocks = patches.reshape(rows // merge, columns // merge, merge, merge, 3, frames, side, side)[..., 0, :, :]

@@ -161,6 +161,71 @@ def test_gif_first_frame(mode, width, height):
         assert_as_pillow(saved(image, "GIF", **more))
 
 
+@pytest.mark.parametrize(("width", "height"), SIZES)
+@pytest.mark.parametrize("mode", ["RGB", "RGBA", "L", "P", "1"])
+def test_bmp_of_every_mode(mode, width, height):
+    assert_as_pillow(saved(picture(mode, width, height), "BMP"))
+
+
+def bmp(bits, rows, masks=(), colors=(), top_down=False, header=40):
+    """A file of rows of numbers of so many bits, as other programs write them."""
+    height, width = len(rows), len(rows[0])
+    fields = b"".join(struct.pack("<I", mask) for mask in masks)
+    if header == 12:
+        palette = b"".join(bytes(color) for color in colors)
+        head = struct.pack("<IHHHH", 12, width, height, 1, bits)
+    else:
+        palette = b"".join(bytes((*color, 0)) for color in colors)
+        sign = -1 if top_down else 1
+        head = struct.pack(
+            "<IiiHHIIiiII", header, width, sign * height, 1, bits, 3 if masks else 0, 0, 0, 0, len(colors), 0
+        )
+        head += fields.ljust(header - 40, b"\0") if header > 40 else fields
+    lines = []
+    for row in rows if top_down else rows[::-1]:
+        if bits < 8:
+            written = "".join(format(value, f"0{bits}b") for value in row)
+            line = int(written.ljust(-(-len(written) // 8) * 8, "0"), 2).to_bytes(-(-len(written) // 8))
+        else:
+            line = b"".join(int(value).to_bytes(bits // 8, "little") for value in row)
+        lines.append(line.ljust(-(-width * bits // 32) * 4, b"\0"))
+    start = 14 + len(head) + len(palette)
+    data = b"".join(lines)
+    return b"BM" + struct.pack("<IHHI", start + len(data), 0, 0, start) + head + palette + data
+
+
+@pytest.mark.parametrize("top_down", [False, True])
+@pytest.mark.parametrize(
+    ("bits", "masks", "header"),
+    [
+        (1, (), 40), (4, (), 40), (8, (), 40), (8, (), 12), (24, (), 12), (16, (), 40), (24, (), 124), (32, (), 40),
+        (16, (0x7C00, 0x3E0, 0x1F), 40), (16, (0xF800, 0x7E0, 0x1F), 40), (16, (0xF800, 0x7E0, 0x1F), 56),
+        (32, (0xFF0000, 0xFF00, 0xFF), 40), (32, (0xFF000000, 0xFF0000, 0xFF00), 52),
+        (32, (0xFF0000, 0xFF00, 0xFF, 0xFF000000), 108), (32, (0xFF, 0xFF00, 0xFF0000, 0xFF000000), 124),
+    ],
+)  # fmt: skip
+def test_bmp_that_pillow_does_not_write(bits, masks, header, top_down):
+    generator = np.random.default_rng([bits, header])
+    for width, height in [(1, 1), (7, 3), (33, 5)]:
+        rows = generator.integers(0, 2**bits, (height, width), np.uint64).tolist()
+        colors = generator.integers(0, 256, (2**bits, 3)).tolist() if bits <= 8 else ()
+        assert_as_pillow(bmp(bits, rows, masks, colors, top_down and header > 12, header))
+
+
+def test_bmp_that_is_not_read():
+    for data, match in [
+        (bmp(32, [[1]], (0xFFF, 0xFF000, 0xFF)), "expected masks of colours that are known, found"),
+        (bmp(8, [[3]], (), [(1, 2, 3)] * 2), "expected a palette of more than 3 colours, found 2"),
+        (bmp(8, [[3]], (), [(1, 2, 3)] * 4)[:-2], "expected 4 bytes of pixels, found 2"),
+    ]:
+        with pytest.raises(gm.ImageError, match=f"^BMP image: {match}"):
+            gm.decode_image(data)
+    runs = bytearray(bmp(8, [[3]], (), [(1, 2, 3)] * 4))
+    runs[30] = 1
+    with pytest.raises(gm.ImageError, match="expected pixels without compression, found runs of 8 bits of 8 bits"):
+        gm.image_size(bytes(runs))
+
+
 @pytest.mark.parametrize("transparent", [False, True])
 def test_gif_frame_on_a_canvas_of_another_size(transparent):
     control = b"!\xf9\x04\x01\x00\x00\x02\x00" if transparent else b""
@@ -197,6 +262,8 @@ IMAGES = {
     "WebP": saved(picture("RGB", 40, 30), "WEBP"),
     "WebP, lossless": saved(picture("RGBA", 40, 30), "WEBP", lossless=True),
     "GIF": saved(picture("P", 40, 30), "GIF"),
+    "BMP": saved(picture("RGB", 40, 30), "BMP"),
+    "BMP, palette": saved(picture("P", 40, 30), "BMP"),
 }
 
 
@@ -320,7 +387,7 @@ def test_too_many_scans_are_refused():
 @pytest.mark.parametrize(
     ("data", "match"),
     [
-        (b"", "expected a JPEG, PNG, WebP or GIF image, found no bytes"),
+        (b"", "expected a JPEG, PNG, WebP, GIF or BMP image, found no bytes"),
         (b"BM\x00\x01", r"found bytes that begin with \[42, 4d, 00, 01\]"),
         (b"\xff\xd8\xff\xd9", "JPEG image: expected a scan, found the end of the data at byte 4"),
         (b"\x89PNG\r\n\x1a\n", "PNG image: expected the chunk IHDR, found the end of the data at byte 8"),

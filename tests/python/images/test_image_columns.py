@@ -259,7 +259,7 @@ BAD = [
     ({"images": [3]}, r"image 0 under the key \"images\": expected bytes, a path, .* found a number"),
     ({"images": [{"bytes": None, "path": None}]}, r"expected \"bytes\" or a \"path\" of an image, found neither"),
     ({"images": ["data:image/png;base64,%"]}, r"expected an image in base64"),
-    ({"images": ["data:image/png;base64,AAAA"]}, r"expected a JPEG, PNG, WebP or GIF image, found bytes"),
+    ({"images": ["data:image/png;base64,AAAA"]}, r"expected a JPEG, PNG, WebP, GIF or BMP image, found bytes"),
     ({"images": []}, r"expected an image under \[\"images\"\], as fields\[\"images\"\] says, found none"),
     ({"images": ["a.png", "a.png"], "text": "one <image>"}, "expected a placeholder for each image, found 1 for 2"),
 ]  # fmt: skip

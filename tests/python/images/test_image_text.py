@@ -412,16 +412,17 @@ TEXT = {"txt": b"A caption."}
 @pytest.mark.parametrize(
     "extension", ["jpg", "JPG", "jpeg", "jpe", "Jfif", "pjpeg", "mpo", "png", "gif", "bmp", "1.tif"]
 )
-def test_format_of_an_image_is_that_of_its_bytes(tmp_path, folder, extension):
-    paths = write(tmp_path, [("a", {extension: image(9, 9, kind="JPEG"), **TEXT})])
+@pytest.mark.parametrize("kind", ["JPEG", "BMP"])
+def test_format_of_an_image_is_that_of_its_bytes(tmp_path, folder, extension, kind):
+    paths = write(tmp_path, [("a", {extension: image(9, 9, kind=kind), **TEXT})])
     assert quarantined(paths, folder) == (1, 1, {})
 
 
 @pytest.mark.parametrize(
     ("extension", "kind", "name"),
     [
-        ("bmp", "BMP", "BMP"), ("tif", "TIFF", "TIFF"), ("0.TIFF", "TIFF", "TIFF"), ("avif", "AVIF", "AVIF"),
-        ("jp2", "JPEG2000", "JPEG 2000"), ("ico", "ICO", "icon"), ("jpg", "BMP", "BMP"), ("ppm", "PPM", "bytes"),
+        ("bmp", "TIFF", "TIFF"), ("tif", "TIFF", "TIFF"), ("0.TIFF", "TIFF", "TIFF"), ("avif", "AVIF", "AVIF"),
+        ("jp2", "JPEG2000", "JPEG 2000"), ("ico", "ICO", "icon"), ("jpg", "TIFF", "TIFF"), ("ppm", "PPM", "bytes"),
     ],
 )  # fmt: skip
 def test_images_of_other_formats_are_bad_records(tmp_path, folder, extension, kind, name):
@@ -433,7 +434,7 @@ def test_images_of_other_formats_are_bad_records(tmp_path, folder, extension, ki
     assert (documents, images, list(reasons)) == (0, 0, [0, 1])
     for reason in reasons.values():
         assert f'the image "{extension}", at byte' in reason
-        assert f"expected a JPEG, PNG, WebP or GIF image, found {name}" in reason
+        assert f"expected a JPEG, PNG, WebP, GIF or BMP image, found {name}" in reason
         assert 'say which members are images in fields={"images": [...]}' in reason
     # Other members may have any content where the images are named.
     documents, images, reasons = quarantined(paths[:1], folder, fields={"images": ["1.png"]})

@@ -5,11 +5,13 @@ themselves where torch and torchvision are installed.
 """
 
 import io
+import json
 import math
 from pathlib import Path
 
 import numpy as np
 import pytest
+from PIL import Image
 from tokenizers import Tokenizer
 
 import gristmill as gm
@@ -91,8 +93,6 @@ def by_hand(name, data):
 
 
 def png(pixels):
-    from PIL import Image
-
     file = io.BytesIO()
     Image.fromarray(pixels).save(file, "PNG")
     return file.getvalue()
@@ -137,10 +137,33 @@ def test_sizes_and_pixels_of_transformers(name):
         assert (np.abs(pixels - expected) > 1e-5).mean() < 0.1
 
 
+def test_settings_are_those_of_a_checkpoint(tmp_path):
+    values = {
+        "video_processor_type": "Qwen3VLVideoProcessor", "size": {"shortest_edge": 4096, "longest_edge": 25_165_824},
+        "patch_size": 16, "temporal_patch_size": 2, "merge_size": 2, "fps": 3, "min_frames": 4, "max_frames": 96,
+        "image_mean": [0.4, 0.5, 0.6], "image_std": [0.5, 0.5, 0.5], "do_sample_frames": True, "resample": 3,
+    }  # fmt: skip
+    (tmp_path / "video_preprocessor_config.json").write_text(json.dumps(values))
+    model = gm.VideoModel.from_pretrained(tmp_path)
+    assert model == gm.VideoModel(
+        "qwen3-vl", fps=3, max_frames=96, min_pixels=4096, max_pixels=25_165_824, image_mean=(0.4, 0.5, 0.6),
+        image_std=(0.5, 0.5, 0.5),
+    )  # fmt: skip
+    for change, message in [
+        ({"video_processor_type": "X"}, "expected a video_processor_type of Qwen2VLVideoProcessor, Qwen3VL.*, found X"),
+        ({"patch_size": 14}, "patch_size=14: expected 16"),
+        ({"new": 1}, "expected settings that are known, found {'new': 1}"),
+        ({"cap_pixels_per_frame": True}, "cap_pixels_per_frame=True: expected False"),
+    ]:
+        (tmp_path / "video_preprocessor_config.json").write_text(json.dumps({**values, **change}))
+        with pytest.raises(gm.ArgumentError, match=message):
+            gm.VideoModel.from_pretrained(tmp_path)
+    with pytest.raises(gm.ArgumentError, match=r"expected video_preprocessor_config.json in it, found none"):
+        gm.VideoModel.from_pretrained(tmp_path.parent)
+
+
 @pytest.fixture(scope="module")
 def folder(tmp_path_factory):
-    import json
-
     folder = write_vision(tmp_path_factory.mktemp("models") / "vision")
     tokenizer = json.loads((folder / "tokenizer.json").read_text())
     tokens = tokenizer["added_tokens"]
@@ -203,8 +226,6 @@ def test_rows_have_the_ids_of_the_text(tmp_path, folder, name):
 
 @pytest.mark.parametrize("name", SMALL)
 def test_conversations_with_videos(tmp_path, folder, name):
-    import json
-
     model = gm.VideoModel(name, **SMALL[name])
     data = film(12, fps=6)
     question = {"role": "user", "content": [{"type": "video", "video": "mp4"}, {"type": "text", "text": "Which?"}]}
@@ -229,6 +250,41 @@ def test_conversations_with_videos(tmp_path, folder, name):
         folder, tmp_path / "x.jsonl", model, fields=None, text=gm.Chat("messages", stop_tokens=["<|im_end|>\n"])
     )
     assert_same_batches(beside, found)
+
+
+def test_videos_and_images_in_one_stream(tmp_path, folder):
+    """Two sources have the same arrays: of each, the rows are those of a stream of its own."""
+    films = [("0", {"mp4": film(12, fps=6), "txt": b"a film"}), ("1", {"mp4": film(8, fps=6), "txt": b"another"})]
+    stills = [(f"{at}", {"png": png(all_frames(film(2))[0]), "txt": b"a still"}) for at in range(3)]
+    for name, records in [("films", films), ("stills", stills)]:
+        (tmp_path / f"{name}.tar").write_bytes(tar_of(records))
+    rows = {"packing": "pad", "sequence_length": 320, "batch_size": 1, "lanes": 1}
+    more = {"max_images": 4, "max_patches": 600, "text": gm.Text("txt")}
+    video = gm.ImageText(gm.VideoModel("qwen2.5-vl", **SMALL["qwen2.5-vl"]), **more)
+    still = gm.ImageText(gm.ImageModel("qwen2.5-vl", max_pixels=50_000), **more)
+
+    def source(name, sample):
+        return gm.Source(str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1)
+
+    mixture = gm.Mixture(
+        {"films": source("films", video), "stills": source("stills", still)}, weights={"films": 1, "stills": 1}
+    )
+    mixed = list(gm.PackedDataset(mixture, **rows))
+    alone = [
+        batch
+        for name, sample in [("films", video), ("stills", still)]
+        for batch in gm.PackedDataset(
+            str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1, **rows
+        )
+    ]
+    key = lambda batch: (batch["inputs"].tobytes(), batch["image_patches"].tobytes(), batch["image_grid_thw"].tobytes())  # noqa: E731
+    assert sorted(map(key, mixed)) == sorted(map(key, alone))
+    other = gm.ImageText(gm.ImageModel("qwen3-vl", max_pixels=80_000), **more)
+    mixture = gm.Mixture(
+        {"films": source("films", video), "stills": source("stills", other)}, weights={"films": 1, "stills": 1}
+    )
+    with pytest.raises(gm.ArgumentError, match=r"patches of 1176 values .*patches of 1536 values"):
+        gm.PackedDataset(mixture, **rows)
 
 
 def test_damaged_and_endless_files(tmp_path, folder):

@@ -32,7 +32,7 @@ const HALF: [[f64; 3]; 2] = [[0.5; 3]; 2];
 /// Mean and standard deviation of the images that CLIP was trained on.
 const CLIP: [[f64; 3]; 2] =
     [[0.481_454_66, 0.457_827_5, 0.408_210_73], [0.268_629_54, 0.261_302_58, 0.275_777_11]];
-/// The same of ImageNet.
+/// The same of `ImageNet`.
 const IMAGENET: [[f64; 3]; 2] = [[0.485, 0.456, 0.406], [0.229, 0.224, 0.225]];
 /// Values from 0 to 1.
 const UNIT: [[f64; 3]; 2] = [[0.0; 3], [1.0; 3]];

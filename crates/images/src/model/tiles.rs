@@ -10,7 +10,7 @@ pub enum Tiling {
         /// The most tiles, without that of the whole image.
         most: u32,
     },
-    /// InternVL: the canvas of the nearest aspect ratio, which the image is stretched to; the whole image last.
+    /// `InternVL`: the canvas of the nearest aspect ratio, which the image is stretched to; the whole image last.
     Stretch {
         /// The most tiles, without that of the whole image.
         most: u32,
@@ -114,16 +114,16 @@ impl Tiling {
             Self::AnyResolution { canvases, .. } => {
                 let tiles = fullest(source, side, &canvases);
                 let canvas = on(tiles);
-                let size = inside(source, canvas);
-                let [left, top] = [(canvas.width, size.width), (canvas.height, size.height)]
+                let inner = inside(source, canvas);
+                let [left, top] = [(canvas.width, inner.width), (canvas.height, inner.height)]
                     .map(|(canvas, image)| (canvas - image) / 2);
-                Canvas { tiles, before: None, image: Window { left, top, size } }
+                Canvas { tiles, before: None, image: Window { left, top, size: inner } }
             }
             Self::Split { longest } => {
                 let before = longest_of(source, longest);
-                let size = next_multiples(before, side);
-                let tiles = [size.height / side, size.width / side];
-                Canvas { tiles, before: Some(before), image: at_top_left(size) }
+                let covered = next_multiples(before, side);
+                let tiles = [covered.height / side, covered.width / side];
+                Canvas { tiles, before: Some(before), image: at_top_left(covered) }
             }
         }
     }
@@ -278,14 +278,14 @@ fn longest_of(source: Size, longest: u32) -> Size {
 }
 
 /// Idefics 3: sides that tiles of `side` cover.
-fn next_multiples(size: Size, side: u32) -> Size {
-    let aspect = f64::from(size.width) / f64::from(size.height);
+fn next_multiples(source: Size, side: u32) -> Size {
+    let aspect = f64::from(source.width) / f64::from(source.height);
     let next = |length: u32| length.div_ceil(side).max(1) * side;
-    if size.width >= size.height {
-        let width = next(size.width);
+    if source.width >= source.height {
+        let width = next(source.width);
         Size { width, height: next((f64::from(width) / aspect) as u32) }
     } else {
-        let height = next(size.height);
+        let height = next(source.height);
         Size { width: next((f64::from(height) * aspect) as u32), height }
     }
 }

@@ -82,7 +82,7 @@ impl ImageModel {
             }
             Shape::Tiles { side, tiling, .. } => {
                 let tile = 3 * (side * side) as usize;
-                let on_canvas = tile * (plan.tiles[0] * plan.tiles[1]) as usize;
+                let covered = tile * (plan.tiles[0] * plan.tiles[1]) as usize;
                 let canvas = tiling.canvas(image.size, side);
                 let (mut pixels, mut from) = (&image.pixels, image.size);
                 if let Some(before) = canvas.before {
@@ -90,7 +90,7 @@ impl ImageModel {
                     resize(whole(canvas.image.size), resized, before, twice);
                     (pixels, from) = (twice, canvas.image.size);
                 }
-                let (first, rest) = out.split_at_mut(if tiling.is_whole_first() { tile } else { on_canvas });
+                let (first, rest) = out.split_at_mut(if tiling.is_whole_first() { tile } else { covered });
                 let (of_canvas, of_whole) =
                     if tiling.is_whole_first() { (rest, first) } else { (first, rest) };
                 resize(whole(canvas.image.size), pixels, from, resized);
