@@ -78,6 +78,23 @@ def shared(dataset: dict[str, Any]) -> list[dict[str, Any]]:
     return [arrays(batch) for batch in own]
 
 
+def megatron(dataset: dict[str, Any], rows: int, *, cu_seqlens: bool, cp_size: int) -> dict[str, Any]:
+    """A batch that Megatron-LM has broadcast from the first tensor-parallel rank to the others."""
+    from megatron.core.utils import get_batch_on_this_tp_rank
+
+    from gristmill.integrations.megatron import ExternalLoader
+
+    own = gm.PackedDataset(**dataset)
+    batch = dict(next(ExternalLoader(own, rows, 0, 1, cu_seqlens=cu_seqlens))) if dist.get_rank() == 0 else {}
+    torch.cuda.current_device = lambda: "cpu"
+    found = get_batch_on_this_tp_rank(
+        batch, has_cu_seqlens=cu_seqlens, is_hybrid_cp=False, create_attention_mask_in_dataloader=False,
+        broadcast_src_rank=0, broadcast_group=dist.group.WORLD, cp_size=cp_size, tp_rank=dist.get_rank(),
+        micro_batch_size=rows, seq_length=own.sequence_length, mtp_on_this_rank=False,
+    )  # fmt: skip
+    return arrays({name: value for name, value in found.items() if value is not None})
+
+
 def several(calls: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     """The results of several programs, since a start of torch takes seconds."""
     return {name: globals()[program](**arguments) for name, (program, arguments) in calls.items()}

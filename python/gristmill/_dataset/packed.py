@@ -346,6 +346,11 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         return self._spec.rows.sequence_length
 
     @property
+    def pad_segments_to(self) -> int | None:
+        """The number of which the index of each segment's first token is a multiple; None: of no one."""
+        return self._spec.rows.pad_segments_to
+
+    @property
     def dtypes(self) -> "dict[str, np.dtype[Any]]":
         """The dtype of each array of an element by its name, in their order."""
         return {field.name: np.dtype(field.dtype) for field in self._spec.fields}

@@ -8,6 +8,7 @@ import pytest
 
 import gristmill as gm
 from helpers import write_shard
+from run_hosts import run_hosts
 
 torch = pytest.importorskip("torch", reason="torch is not installed: make test-torch")
 megatron = pytest.importorskip("gristmill.integrations.megatron")
@@ -77,6 +78,42 @@ def test_segments_for_attention(dataset):
         assert ends[0, 0] == 0
         assert ends[0, -1] == 64
         assert ends[0, : -1 - is_padding].tolist() == [start for start in begins if start < ends[0, -1 - is_padding]]
+
+
+def test_segments_with_their_filling(dataset):
+    loader = megatron.ExternalLoader(dataset(pad_segments_to=8), 1, 0, 1, cu_seqlens=True)
+    for batch, row in zip(itertools.islice(loader, 40), dataset(pad_segments_to=8, batch_size=None), strict=False):
+        ends = batch["cu_seqlens"][0]
+        assert (ends % 8 == 0).all()
+        assert torch.equal(batch["cu_seqlens_padded"], batch["cu_seqlens"])
+        segments = row["inputs_segmentation"]
+        np.testing.assert_array_equal(batch["tokens"][0], row["inputs"])
+        for number, (start, end) in enumerate(itertools.pairwise(ends.tolist()), 1):
+            inside = set(segments[start:end].tolist())
+            assert inside <= {0, number} if segments[start] else inside == {0}
+
+
+@pytest.mark.slow
+@pytest.mark.parametrize(("rows", "cu_seqlens", "cp_size"), [(2, False, 1), (1, True, 1), (1, True, 2)])
+def test_megatrons_own_function_broadcasts_it(dataset, tmp_path, rows, cu_seqlens, cp_size):
+    utils = pytest.importorskip("megatron.core.utils", reason="megatron-core is not installed: make test-torch")
+    if not hasattr(utils, "get_batch_on_this_tp_rank"):
+        pytest.skip("this megatron-core has no get_batch_on_this_tp_rank")
+    made = dataset(pad_segments_to=2 * cp_size if cp_size > 1 else None)
+    given = {
+        "shards": str(tmp_path / "*.json.gz"), "tokenizer": made.encoder, "text_field": "raw_content", "epochs": None,
+        "sequence_length": 64, "batch_size": 8, "lanes": 4, "seed": 5, "packing": "best_fit",
+        "pad_segments_to": made.pad_segments_to,
+    }  # fmt: skip
+    one, other = run_hosts(
+        tmp_path / "ranks", "megatron", {"dataset": given, "rows": rows, "cu_seqlens": cu_seqlens, "cp_size": cp_size},
+        hosts=2, programs="torch_programs.py",
+    )  # fmt: skip
+    wanted = {"tokens", "labels", "loss_mask", "position_ids"} | ({"cu_seqlens", "max_seqlen"} if cu_seqlens else set())
+    assert other.keys() == wanted | ({"cu_seqlens_padded"} if cp_size > 1 else set())
+    for name, array in other.items():
+        np.testing.assert_array_equal(array, one[name])
+    np.testing.assert_array_equal(other["tokens"], next(iter(made))["inputs"][:rows])
 
 
 @pytest.mark.parametrize("epochs", [None, 1])

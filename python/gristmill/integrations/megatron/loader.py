@@ -42,8 +42,9 @@ class ExternalLoader:
       micro_batch_size: rows of a micro-batch.
       rank: the data-parallel rank.
       world_size: the number of data-parallel ranks.
-      cu_seqlens: whether batches have `cu_seqlens` and `max_seqlen`, with which attention keeps the documents of a row
-        apart; needs a `micro_batch_size` of 1. The padding of a row is a segment of its own.
+      cu_seqlens: whether batches have `cu_seqlens`, `cu_seqlens_padded` and `max_seqlen`, with which attention keeps the
+        documents of a row apart; needs a `micro_batch_size` of 1. Each segment ends where the next one begins, with the
+        filling of `pad_segments_to`, which context parallelism needs; the padding behind the last is one of its own.
 
     Raises:
       ArgumentError: a value is not allowed, the global batch cannot be divided, or rows have images.
@@ -84,8 +85,8 @@ class ExternalLoader:
         Returns:
           `tokens`, `labels` (shifted; 0 where there is none) and `position_ids` (from 0 in each document), int64, and
           `loss_mask`, float32: `[micro_batch_size, sequence_length]`. With `cu_seqlens` also that, int32
-          `[1, segments + 1]`, and `max_seqlen`, int32 `[1]`. Where messages have weights (`train_key`), these are the
-          `loss_mask`. Other fields have the names of the dataset.
+          `[1, segments + 1]`, the same as `cu_seqlens_padded`, and `max_seqlen`, int32 `[1]`. Where messages have
+          weights (`train_key`), these are the `loss_mask`. Other fields have the names of the dataset.
 
         Raises:
           StopIteration: all lanes of all ranks have delivered all their epochs.
@@ -105,8 +106,10 @@ class ExternalLoader:
             **{name: value for name, value in rows.items() if name not in _OF_ROWS},
         }
         if self._has_segments:
-            ends = _borders(rows["inputs_segmentation"][0].numpy())
+            ends = _borders(rows["inputs_segmentation"][0].numpy(), self.dataset.pad_segments_to or 1)
             batch["cu_seqlens"] = torch.from_numpy(ends[None])
+            # Megatron-LM's attention takes the borders with the filling for both.
+            batch["cu_seqlens_padded"] = batch["cu_seqlens"].clone()
             batch["max_seqlen"] = torch.from_numpy(np.diff(ends).max(keepdims=True))
         return batch
 
@@ -155,7 +158,9 @@ class _Alone(PartedLoader):
         return None
 
 
-def _borders(segments: "np.ndarray[Any, Any]") -> "np.ndarray[Any, np.dtype[np.int32]]":
-    """Where the segments of a row begin, its padding being one, and its end."""
+def _borders(segments: "np.ndarray[Any, Any]", multiple: int) -> "np.ndarray[Any, np.dtype[np.int32]]":
+    """Where the segments of a row begin, its padding being one, and its end; all of them multiples."""
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
-    return np.append(starts, len(segments)).astype(np.int32)
+    is_padding = segments[starts] == 0
+    starts[is_padding] = -(-starts[is_padding] // multiple) * multiple  # what is before belongs to a segment
+    return np.append(np.unique(starts[starts < len(segments)]), len(segments)).astype(np.int32)
