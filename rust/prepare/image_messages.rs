@@ -7,7 +7,7 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use super::image_text::{PLACEHOLDER, check_seen, mismatch};
+use super::image_text::{ImageTokens, PLACEHOLDER, mismatch};
 use super::message::{self, Members, get, given, shown};
 use crate::format::Value;
 
@@ -17,6 +17,8 @@ const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "fi
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size.
 const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized_width"];
+/// What types of parts have in them that are neither images nor media, and that templates know.
+const OTHER_KINDS: [&str; 6] = ["text", "think", "reason", "tool", "function", "refusal"];
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;
 
@@ -25,12 +27,17 @@ pub(super) type Names = Vec<Option<String>>;
 
 /// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
 /// text, whose parts are stripped of spaces. The error says what was expected and found.
-pub(super) fn with_parts(list: Value<'_>, images_first: bool) -> Result<(Value<'_>, Names), String> {
+pub(super) fn with_parts<'a>(
+    list: Value<'a>,
+    images_first: bool,
+    tokens: &ImageTokens,
+) -> Result<(Value<'a>, Names), String> {
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
         for (_, content) in message.iter_mut().filter(|(key, _)| key == "content") {
-            let parts = content_with_parts(std::mem::replace(content, Value::Null), images_first, &mut names);
+            let content_before = std::mem::replace(content, Value::Null);
+            let parts = content_with_parts(content_before, images_first, tokens, &mut names);
             *content = parts.map_err(|error| format!("message {number}: {error}"))?;
         }
     }
@@ -56,14 +63,9 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
             names.len()
         ));
     }
-    let base = key.rsplit('/').next().unwrap_or_default();
-    let is = |name: &str, member: &str| {
-        let of = |key: &str| name.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')) == Some(member);
-        name == member || of(base) || of(key)
-    };
     let mut order = Vec::with_capacity(known.len());
     for name in known {
-        let mut found = (0..members.len()).filter(|at| is(name, members[*at]));
+        let mut found = (0..members.len()).filter(|at| is_member(name, key, members[*at]));
         let (Some(first), None) = (found.next(), found.next()) else {
             return Err(format!(
                 "expected parts of type image to name one image of the sample, of {members:?}, found {name:?}; name a member, \
@@ -81,15 +83,40 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     }
 }
 
+/// Whether a name is that of a member of the sample with this key: its extension, or all of it.
+pub(super) fn is_member(name: &str, key: &str, member: &str) -> bool {
+    let base = key.rsplit('/').next().unwrap_or_default();
+    let of = |key: &str| name.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')) == Some(member);
+    name == member || of(base) || of(key)
+}
+
+/// Messages whose images come before what the user says first, if no message says where they are.
+pub(super) fn in_front(list: Value<'_>, images: usize) -> Result<Value<'_>, String> {
+    let mut messages = message::all_members(list)?;
+    let says = |message: &Members<'_>| get(message, "content").and_then(Value::as_str).map(str::to_owned);
+    let is_placed =
+        messages.iter().any(|message| says(message).is_some_and(|text| text.contains(PLACEHOLDER)));
+    let of_user =
+        messages.iter_mut().find(|message| get(message, "role").and_then(Value::as_str) == Some("user"));
+    if let (false, Some(message)) = (is_placed, of_user)
+        && let Some(text) = says(message)
+        && let Some((_, content)) = message.iter_mut().find(|(key, _)| key == "content")
+    {
+        *content = (PLACEHOLDER.repeat(images) + &text).into();
+    }
+    Ok(Value::List(messages.into_iter().map(Value::Object).collect()))
+}
+
 /// The content of a message, with parts for its images. Adds the names of these, which may have none.
 fn content_with_parts<'a>(
     content: Value<'a>,
     images_first: bool,
+    tokens: &ImageTokens,
     names: &mut Names,
 ) -> Result<Value<'a>, String> {
     match content {
         Value::Str(text) => {
-            check_seen(&text)?;
+            tokens.check(&text)?;
             let images = text.matches(PLACEHOLDER).count();
             names.extend(std::iter::repeat_n(None, images));
             Ok(if images > 0 { parts_of_text(&text, images_first) } else { Value::Str(text) })
@@ -97,7 +124,7 @@ fn content_with_parts<'a>(
         Value::List(parts) if images_first => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(&part)? {
+                match Part::of(&part, tokens)? {
                     Part::Image(name) => {
                         names.push(name);
                         first.push(part);
@@ -110,7 +137,7 @@ fn content_with_parts<'a>(
         }
         Value::List(parts) => {
             for part in &parts {
-                if let Part::Image(name) = Part::of(part)? {
+                if let Part::Image(name) = Part::of(part, tokens)? {
                     names.push(name);
                 }
             }
@@ -128,9 +155,9 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &Value<'_>) -> Result<Self, String> {
+    fn of(part: &Value<'_>, tokens: &ImageTokens) -> Result<Self, String> {
         let part = match part {
-            Value::Str(text) => return check_seen(text).map(|()| Self::Other),
+            Value::Str(text) => return tokens.check(text).map(|()| Self::Other),
             Value::Object(part) => part,
             _ => return Ok(Self::Other),
         };
@@ -147,8 +174,18 @@ impl Part {
         if kind.contains("image") {
             return name_of(part).map(Self::Image);
         }
-        if let Some(text) = get(part, "text").and_then(Value::as_str) {
-            check_seen(text)?;
+        if !kind.is_empty() && !OTHER_KINDS.iter().any(|known| kind.contains(known)) {
+            return Err(format!(
+                "expected parts of texts and images, found one of type {kind:?}, of which templates write nothing: write it as a \
+                 part of type text, or leave it out"
+            ));
+        }
+        match get(part, "text").and_then(Value::as_str) {
+            Some(text) => tokens.check(text)?,
+            None if kind == "text" => {
+                return Err("expected a string under \"text\" in a part of type text, found none".to_owned());
+            }
+            None => {}
         }
         Ok(Self::Other)
     }
@@ -233,7 +270,7 @@ mod tests {
     }
 
     fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
-        super::with_parts(read(messages), images_first)
+        super::with_parts(read(messages), images_first, &ImageTokens::default())
     }
 
     fn messages_of(messages: &str, images_first: bool) -> Value<'_> {

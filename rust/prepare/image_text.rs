@@ -7,6 +7,7 @@
 //! trained         .  .  .  .  .  .  .  .  1   1             image tokens never
 //! ```
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,15 +15,47 @@ use std::sync::Arc;
 use gristmill_chat_template::TrainedSpan;
 
 use super::chat::{Conversations, Given, MessageFormat};
+use super::completion::Completions;
 use super::field::Field;
+use super::record_function::RecordFunction;
 use super::{Sample, Samples, image_messages};
 use crate::format::{FoundImage, GroupImages, Values};
 use crate::image::{Image, ImageFile, ImageModel, ImageRows, Plan};
 
 /// Where a text has an image.
 pub(super) const PLACEHOLDER: &str = "<image>";
-/// Where a text has what is not read.
-const UNSEEN: [&str; 2] = ["<video>", "<audio>"];
+/// Tags that stand for images in other programs' data, by their names.
+const IMAGE_TAGS: [&str; 9] = [
+    "image",
+    "images",
+    "img",
+    "imagehere",
+    "image_pad",
+    "image_placeholder",
+    "image_token",
+    "image_soft_token",
+    "start_of_image",
+];
+/// And those that stand for what is not read.
+const UNSEEN_TAGS: [&str; 15] = [
+    "video",
+    "videos",
+    "vid",
+    "videohere",
+    "video_pad",
+    "video_placeholder",
+    "video_token",
+    "audio",
+    "audios",
+    "audiohere",
+    "audio_pad",
+    "audio_placeholder",
+    "speech",
+    "speechhere",
+    "sound",
+];
+/// No tag of these is longer.
+const LONGEST_TAG: usize = 32;
 
 /// How records become samples of images and text.
 #[derive(Debug, Clone)]
@@ -32,6 +65,8 @@ pub struct ImageTexts {
     /// The extensions of which a sample has the images of the first one that it has, where a folder says that. None: a sample
     /// has all images of the list.
     pub first_of: Option<Vec<String>>,
+    /// The function that makes of a record the one that is read.
+    pub function: Option<RecordFunction>,
     /// The text that comes with them.
     pub text: TextPart,
     /// The tokens that an image is in a text.
@@ -49,10 +84,14 @@ pub enum TextPart {
     Text(Field),
     /// A conversation.
     Chat(Box<Conversations>),
+    /// A prompt and its completion, which is trained on.
+    Completion(Completions),
+    /// Two of these with the same images, which stay together.
+    Pair(Box<[TextPart; 2]>),
 }
 
 /// The tokens that an image is in the text of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageTokens {
     /// The text that a template writes for an image; empty: [`text`](Self::text) itself.
     pub template: String,
@@ -100,6 +139,41 @@ impl Separators {
     }
 }
 
+impl TextPart {
+    /// How many samples it is.
+    pub fn segments(&self) -> usize {
+        if let Self::Pair(_) = self { 2 } else { 1 }
+    }
+
+    /// Whether the token after the sample is trained on.
+    pub fn trains_eos(&self) -> bool {
+        match self {
+            Self::Text(_) | Self::Completion(_) => true,
+            Self::Chat(_) => false,
+            Self::Pair(halves) => halves[0].trains_eos(),
+        }
+    }
+
+    /// The added tokens, other than special ones, that are text in what conversations say.
+    pub fn guarded_tokens(&self) -> &[String] {
+        match self {
+            Self::Text(_) | Self::Completion(_) => &[],
+            Self::Chat(conversations) => conversations.template.written_tokens(),
+            Self::Pair(halves) => halves[0].guarded_tokens(),
+        }
+    }
+
+    /// Whether a sample without trained tokens is left out.
+    pub fn drops_untrained(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Chat(conversations) => conversations.drops_untrained,
+            Self::Completion(completions) => completions.drops_untrained,
+            Self::Pair(halves) => halves.iter().any(Self::drops_untrained),
+        }
+    }
+}
+
 impl ImageTexts {
     /// Appends the samples of a record, and sets its key. The error says what was expected and found.
     pub(super) fn fill(
@@ -110,22 +184,74 @@ impl ImageTexts {
     ) -> Result<(), String> {
         let key = images.map_or("", |images| &images.key);
         samples.key.push_str(key);
-        let sample = samples.add();
+        match &self.function {
+            None => self.fill_with(values, images, None, key, samples),
+            Some(function) => {
+                let members =
+                    images.into_iter().flat_map(|images| &images.images).map(|image| &*image.member);
+                let fill = |made: &Values<'_>, listed: Option<&[usize]>| {
+                    self.fill_with(made, images, listed, key, samples)
+                };
+                function.call(values, key, &members.collect::<Vec<_>>(), fill)
+            }
+        }
+    }
+
+    /// Appends the samples of a record with these values, and those of its images that are listed, or all.
+    fn fill_with(
+        &self,
+        values: &Values<'_>,
+        images: Option<&GroupImages>,
+        listed: Option<&[usize]>,
+        key: &str,
+        samples: &mut Samples,
+    ) -> Result<(), String> {
+        let mut planned = Vec::new();
         let members = match images {
-            Some(images) => self.plan(images, &mut sample.images)?,
+            Some(images) => self.plan(images, listed, &mut planned)?,
             None => Vec::new(),
         };
-        match &self.text {
+        let halves = match &self.text {
+            TextPart::Pair(halves) => &**halves,
+            text => std::slice::from_ref(text),
+        };
+        for text in halves {
+            let sample = samples.add();
+            sample.images.clone_from(&planned);
+            self.write(text, values, key, &members, sample)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a text with its images in a sample that has them.
+    fn write(
+        &self,
+        text: &TextPart,
+        values: &Values<'_>,
+        key: &str,
+        members: &[&str],
+        sample: &mut Sample,
+    ) -> Result<(), String> {
+        match text {
             TextPart::Text(field) => {
                 self.check_has_image(&sample.images)?;
-                self.caption(values, field, sample)
+                self.place(&[(field.text(values)?, true)], sample)
+            }
+            TextPart::Completion(completions) => {
+                self.check_has_image(&sample.images)?;
+                let prompt = completions.prompt.text_of(values, "prompt_field")?;
+                let completion = completions.completion.text_of(values, "completion_field")?;
+                self.place(&[(prompt, false), (completion, true)], sample)
             }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
-                let messages = conversations.in_memory(messages)?;
-                let (messages, names) = image_messages::with_parts(messages, images_first)?;
-                let order = image_messages::order(&names, key, &members)?;
+                let mut messages = conversations.in_memory(messages)?;
+                if conversations.columns.is_some() {
+                    messages = image_messages::in_front(messages, sample.images.len())?;
+                }
+                let (messages, names) = image_messages::with_parts(messages, images_first, &self.tokens)?;
+                let order = image_messages::order(&names, key, members)?;
                 sample.images = order.into_iter().map(|image| sample.images[image]).collect();
                 conversations.render_one(&Given::Value(messages), values, sample)?;
                 if !self.tokens.template.is_empty() {
@@ -133,16 +259,26 @@ impl ImageTexts {
                 }
                 Ok(())
             }
+            TextPart::Pair(_) => Err("expected one text, found a pair inside of a pair".to_owned()),
         }
     }
 
-    /// Plans the images of a record. Returns the members that they are in.
-    fn plan<'a>(&self, images: &'a GroupImages, planned: &mut Vec<Image>) -> Result<Vec<&'a str>, String> {
+    /// Plans the images of a record, or those that are listed. Returns the members that they are in.
+    fn plan<'a>(
+        &self,
+        images: &'a GroupImages,
+        listed: Option<&[usize]>,
+        planned: &mut Vec<Image>,
+    ) -> Result<Vec<&'a str>, String> {
         let mut found: Vec<&FoundImage> = images.images.iter().collect();
-        if let Some(parts) = &self.first_of {
+        if let Some(listed) = listed {
+            found = listed.iter().map(|at| &images.images[*at]).collect();
+        } else if let Some(parts) = &self.first_of {
             let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
             found.retain(|image| Some(&image.member) == part);
-        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing) {
+        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing)
+            && self.function.is_none()
+        {
             return Err(missing.clone()); // The messages of a conversation have a placeholder for each image.
         } else if let (true, Some(unseen)) = (found.is_empty(), &images.unseen) {
             return Err(format!(
@@ -180,27 +316,32 @@ impl ImageTexts {
         }
     }
 
-    /// A text with its images where it has placeholders, or in front of it if it has none.
-    fn caption(&self, values: &Values<'_>, field: &Field, sample: &mut Sample) -> Result<(), String> {
+    /// Appends texts, of which each is trained on or not, with their images where they have placeholders, or in front of them
+    /// if they have none.
+    fn place(&self, texts: &[(Cow<'_, str>, bool)], sample: &mut Sample) -> Result<(), String> {
         let Sample { text, trained, images, .. } = sample;
         let images = images.len();
-        let caption = field.text(values)?;
-        check_seen(&caption)?;
-        let placeholders = caption.matches(PLACEHOLDER).count();
+        let mut placeholders = 0;
+        for (piece, _) in texts {
+            self.tokens.check(piece)?;
+            placeholders += piece.matches(PLACEHOLDER).count();
+        }
         if placeholders > 0 && placeholders != images {
             return Err(mismatch(placeholders, images));
         }
         if placeholders == 0 {
             (0..images).for_each(|_| text.push_str(&self.tokens.text));
         }
-        for (number, part) in caption.split(PLACEHOLDER).enumerate() {
-            if number > 0 {
-                text.push_str(&self.tokens.text);
-            }
-            let start = text.len();
-            text.push_str(part);
-            if !part.is_empty() {
-                trained.push(TrainedSpan::whole(start..text.len()));
+        for (piece, is_trained) in texts {
+            for (number, part) in piece.split(PLACEHOLDER).enumerate() {
+                if number > 0 {
+                    text.push_str(&self.tokens.text);
+                }
+                let start = text.len();
+                text.push_str(part);
+                if *is_trained && !part.is_empty() {
+                    trained.push(TrainedSpan::whole(start..text.len()));
+                }
             }
         }
         Ok(())
@@ -275,13 +416,33 @@ pub fn of_sample(key: &str, reason: &str) -> String {
     format!("sample {key:?}: {reason}")
 }
 
-/// A text has no placeholder of a video or of sound. The error says what was expected and found.
-pub(super) fn check_seen(text: &str) -> Result<(), String> {
-    match UNSEEN.iter().find(|placeholder| text.contains(**placeholder)) {
-        None => Ok(()),
-        Some(found) => {
-            Err(format!("expected placeholders of images, found {found:?}: videos and audio are not read"))
+impl ImageTokens {
+    /// A text has no placeholder but `<image>`. The error says what was expected and found.
+    pub(super) fn check(&self, text: &str) -> Result<(), String> {
+        for (start, _) in text.match_indices('<') {
+            let Some(length) =
+                text.as_bytes()[start..].iter().take(LONGEST_TAG).position(|byte| *byte == b'>')
+            else {
+                continue;
+            };
+            let tag = &text[start..=start + length];
+            let name =
+                tag[1..length].trim_matches(['|', '/', ' ']).trim_end_matches(|c: char| c.is_ascii_digit());
+            let name = name.trim_end_matches(['_', '-', ' ']).to_ascii_lowercase();
+            if UNSEEN_TAGS.contains(&&*name) {
+                return Err(format!(
+                    "expected placeholders of images, found {tag:?}: videos and audio are not read"
+                ));
+            }
+            let is_own = tag == PLACEHOLDER || self.text.contains(tag) || self.template.contains(tag);
+            if IMAGE_TAGS.contains(&&*name) && !is_own {
+                return Err(format!(
+                    "expected {PLACEHOLDER:?} where a text has an image, found {tag:?}, which would be trained on as text: write \
+                     {PLACEHOLDER:?}"
+                ));
+            }
         }
+        Ok(())
     }
 }
 

@@ -7,7 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._core import Records
-from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._sample import energon_samples
+from gristmill._sample.record_function import RecordFunction
+from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
 from gristmill._shards.energon_files import MEDIA, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
@@ -44,13 +46,15 @@ class Fields:
       text: the text or conversation beside them.
       of_folder: whether dataset.yaml says both. Then each part is a whole extension, and a sample has the images of
         the first of them that it has.
+      record: the function that makes the record with the keys of `text`.
       paths: by keys of `text`, the parts of which the value is the first that a sample has, with the keys that lead
         into its JSON. A key that is not here means what `gm.Text` says.
     """
 
     parts: list[str]
-    text: Text | Chat
+    text: "Text | Chat | Completion | Preference"
     of_folder: bool = False
+    record: RecordFunction | None = None
     paths: dict[str, list[list[str]]] = field(default_factory=dict)
 
     @property
@@ -66,13 +70,25 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
       ArgumentError: it cannot be told, or is named twice.
       ShardError: the first record cannot be read.
     """
+    if sample.record is not None:
+        images = _extensions((sample.fields or {}).get("images", IMAGES))
+        return Fields(images, Chat() if sample.text is None else sample.text, record=sample.record)
     if folder is not None and folder.refusal and not _names_all(sample):
         raise ArgumentError(folder.refusal)
+    if folder is not None and folder.sample_type and not _names_all(sample):
+        made = energon_samples.text_of(folder.sample_type, sample.text, "name what is read in fields= or record=")
+        images = [part for (part,) in alternatives(folder.fields["images"])] if folder.fields else [*IMAGES]
+        record = energon_samples.function_of(folder.sample_type)
+        return Fields(images, made, of_folder=bool(folder.fields), record=record)
     if folder is not None and folder.fields and sample.fields is None:
         return _of_folder(folder.fields, sample.text)
     named, text = dict(sample.fields or {}), sample.text
     names_images = "images" in named
     images = _extensions(named.pop("images", IMAGES))
+    if isinstance(text, (Completion, Preference)):
+        if named:
+            raise ArgumentError(f"fields={sorted(named)!r}: text= names the keys of the texts; leave them out")
+        return Fields(images, text)
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
         text = _with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
@@ -90,7 +106,7 @@ def _names_all(sample: ImageText) -> bool:
     return "images" in fields and (sample.text is not None or len(fields) > 1)
 
 
-def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
+def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Preference | None") -> Fields:
     """The fields of a folder, but for a text that the sample names."""
     paths: dict[str, list[list[str]]] = {}
 
