@@ -96,7 +96,7 @@ pub(crate) enum Given<'a> {
     Text(Cow<'a, str>),
 }
 
-/// What tools are, for messages.
+/// The name of tools in messages.
 const TOOLS: &str = "a list of tools";
 
 /// The argument that names the key of a completion.

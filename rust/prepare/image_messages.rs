@@ -17,7 +17,7 @@ const NAMES: [&str; 8] = ["image", "image_url", "url", "path", "image_path", "fi
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size.
 const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized_width"];
-/// What types of parts have in them that are neither images nor media, and that templates know.
+/// Words in the types of parts that are neither images nor media, and that templates know.
 const OTHER_KINDS: [&str; 6] = ["text", "think", "reason", "tool", "function", "refusal"];
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;

@@ -7,7 +7,7 @@ use crate::rendering::Rendering;
 use crate::text::Str;
 use crate::value::{Dict, List, Val};
 
-/// What types of parts have in them that are no texts.
+/// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
 
 /// Checks that the words of content in parts are in the text, and that the parts are not printed as Python spells them.

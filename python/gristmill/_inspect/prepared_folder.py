@@ -98,7 +98,10 @@ def describe(found: dict[str, Any]) -> str:
         return f"{described}\nThey are not read as the folder says: {found['refusal']}, with {folder}."
     text = guess(found["parts"])
     if text is None:
-        return f"{described}\nNo text or conversation is found: name it in fields= of gm.ImageText, with {folder}."
+        return (
+            f"{described}\nNo text or conversation is found: name it in fields= of gm.ImageText, or have "
+            f"record=gm.RecordFunction(cook, fields=[...]) make it of these parts, with {folder}."
+        )
     what = "conversation" if isinstance(text, Chat) else "text"
     return (
         f"{described}\ndataset.yaml names no fields; the {what} is taken from {text.field!r}, as a guess: "
@@ -113,11 +116,12 @@ def _named(fields: dict[str, str]) -> str:
 def _left(found: dict[str, Any]) -> str:
     """The fields and parts of the first sample of which nothing is read."""
     fields = {**(found["fields"] or {}), **(found["sample_type"] or {}).get("fields", {})}
-    read = {".".join(path) for part in fields.values() for path in alternatives(part)}
+    named = [*fields.values(), *found["unread"].values()]
+    covered = {".".join(path) for part in named for path in alternatives(part)}
     parts = [
         part
         for part in found["parts"]
-        if not any(f"{part}.".startswith(f"{path}.") or path.startswith(f"{part}.") for path in read)
+        if not any(f"{part}.".startswith(f"{path}.") or path.startswith(f"{part}.") for path in covered)
     ]
     unread = [*(f"the field {name} {part!r}" for name, part in found["unread"].items()), *map(repr, parts)]
     return f" Nothing is read of {', '.join(unread)}." if unread else ""

@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """What is read of metadatasets: a split, once or as often as a blend says; and what nodes around call it."""
+    """The parts of metadatasets that are read: a split, once or as often as a blend says; and how nodes around call it."""
 
     split: str
     repeats: bool

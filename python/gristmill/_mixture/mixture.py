@@ -102,7 +102,7 @@ class Mixture:
           on_exhausted: what happens at the end of a source with finite `epochs`.
           repeats: whether `repetitions` count. None: not in the splits `"val"` and `"test"`.
           sample: the sample of all sources; a dict of samples by the names of sources; or a function that returns the
-            sample for the subflavors of a source, a dict, as Energon's cookers are chosen by them.
+            sample for the subflavors of a source, a dict.
           source: other arguments of each `Source`, such as `on_error`. `epochs` are those of the blend.
 
         Raises:

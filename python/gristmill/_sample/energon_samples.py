@@ -139,7 +139,7 @@ _COOKS: Mapping[str, Callable[[_Record], dict[str, Any]]] = {
     "SimilarityInterleavedSample": _matched,
 }
 _WITH_ANSWERS = frozenset({"VQASample", "VQAOCRSample", "MultiChoiceVQASample"})
-# What samples of each type become.
+# The text that samples of each type become.
 RESULTS: Mapping[str, str] = {
     "VQASample": "a prompt, which is the context, and its completion, which is the answer of the largest weight",
     "VQAOCRSample": "a prompt, which is the context, and its completion, which is the answer of the largest weight",

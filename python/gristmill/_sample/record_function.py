@@ -10,7 +10,7 @@ from gristmill._util import checks
 from gristmill.errors import ArgumentError, ArgumentTypeError
 
 Cook = Callable[[dict[str, Any]], "Mapping[str, Any] | None"]
-# What a function is given beside the parts: the sample's key, and the extensions of its images.
+# The names of the sample's key, and of the extensions of its images, which a function is given beside the parts.
 KEY, IMAGES = "__key__", "__images__"
 
 

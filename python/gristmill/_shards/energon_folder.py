@@ -104,7 +104,7 @@ class EnergonFolder:
 
     @property
     def subflavors(self) -> "dict[str, Any]":
-        """What dataset.yaml calls its samples."""
+        """The names that dataset.yaml gives to its samples."""
         return dict(self._config.subflavors)
 
     @property
