@@ -17,6 +17,7 @@ from gristmill._images.video import VideoModel, VideoPlan
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.source import Source
 from gristmill._sample.fields import Field
+from gristmill._sample.record_function import RecordFunction
 from gristmill._sample.samples import (
     Chat,
     Completion,
@@ -99,6 +100,7 @@ __all__ = [
     "Preference",
     "PromptDataset",
     "PromptIterator",
+    "RecordFunction",
     "RowList",
     "ShardError",
     "Sidecar",

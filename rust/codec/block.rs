@@ -86,7 +86,14 @@ fn brotli(block: &[u8], out: &mut [u8]) -> Option<usize> {
         let mut state = BrotliState::new_strict(bytes, numbers, codes);
         let (mut left, mut read, mut room, mut written, mut total) = (block.len(), 0, out.len(), 0, 0);
         let result = BrotliDecompressStream(
-            &mut left, &mut read, block, &mut room, &mut written, out, &mut total, &mut state,
+            &mut left,
+            &mut read,
+            block,
+            &mut room,
+            &mut written,
+            out,
+            &mut total,
+            &mut state,
         );
         (matches!(result, BrotliResult::ResultSuccess) && left == 0).then_some(written)
     };

@@ -306,7 +306,7 @@ fn write_rotary_positions<E: Element>(row: &mut [E], segment: &Segment, _: E) {
         *index = end;
     };
     for image in segment.tokens.images {
-        text(row, &mut index, image.token as usize, &mut next);
+        text(row, &mut index, image.token as usize - segment.tokens.offset, &mut next);
         let [frames, rows, columns] = image.plan.merged_grid();
         let end = index + image.plan.tokens as usize;
         for (number, axis) in axes(row).enumerate() {
@@ -351,7 +351,8 @@ fn write_image_segments<E: Element>(row: &mut [E], segment: &Segment, padding: E
 
 fn write_image_indices<E: Element>(row: &mut [E], segment: &Segment, padding: E) {
     of_images(row, segment, padding, 1, |elements, image| {
-        elements[0] = E::from_i32(segment.start as i32 + image.token as i32);
+        let index = image.token as usize - segment.tokens.offset;
+        elements[0] = E::from_i32((segment.start + index) as i32);
     });
 }
 

@@ -336,6 +336,11 @@ impl StepWriter {
         let split = rest.document.split;
         let next = rest.get(part.end).filter(|_| cut != Some(end) && split != end);
         let mut tokens = rest.part(part);
+        if split > 0 {
+            let of_first = tokens.images.partition_point(|image| (image.token as usize) < split);
+            let (first, second) = tokens.images.split_at(of_first);
+            tokens.images = if start >= split { second } else { first };
+        }
         if split > 0 && start >= split {
             tokens.values = tokens.values.of_next_sample();
         }

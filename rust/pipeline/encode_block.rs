@@ -620,12 +620,21 @@ fn encode_pair(
     entries: &mut Vec<SampleEntry>,
     encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> Result<Record> {
+    if samples.is_empty() {
+        return Ok(Record::Filtered);
+    }
     let before = ids.mark();
+    let first_image = ids.images.len();
     let mut pair = Document { only_stops: true, ..record };
     for sample in samples {
+        let images_before = ids.images.len();
         match encode(sample, record, ids) {
             Ok(Encoded::Document(own)) => {
                 pair.split = pair.tokens;
+                for image in &mut ids.images[images_before..] {
+                    image.token += pair.split as u32;
+                }
+                pair.images += own.images;
                 pair.tokens += own.tokens;
                 pair.text_bytes += sample.bytes();
                 pair.only_stops &= own.only_stops;
@@ -642,6 +651,15 @@ fn encode_pair(
     }
     let RowSpec { sequence_length, truncation, .. } = spec.rows;
     let elements = spec.rows.elements(pair.split) + pair.tokens - pair.split;
+    if let Prepare::ImageText(rules) = &spec.prepare
+        && let Some(misfit) = rules.misfit(elements, &ids.images[first_image..], sequence_length)
+    {
+        ids.return_to(before);
+        return Ok(match truncation {
+            Truncation::Drop => Record::Filtered,
+            _ => Record::Bad(pair.position.error(&spec.shards[pair.shard as usize], misfit)),
+        });
+    }
     if elements > sequence_length {
         ids.return_to(before);
         if truncation == Truncation::Drop {

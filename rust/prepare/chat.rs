@@ -14,6 +14,7 @@ use crate::format::{self, Content, Step, Value, Values, View};
 
 /// How records become rendered conversations.
 #[derive(Debug, Clone)]
+#[expect(clippy::struct_excessive_bools, reason = "each is an argument of its own")]
 pub struct Conversations {
     /// How many of the projection's paths are those of the filter.
     pub filter_paths: usize,
@@ -49,6 +50,8 @@ pub struct Conversations {
     pub protects_content: bool,
     /// Whether a conversation without trained tokens is left out.
     pub drops_untrained: bool,
+    /// Whether images come with the text.
+    pub has_images: bool,
 }
 
 /// The samples that are made of the messages of a record.
@@ -92,6 +95,9 @@ pub(crate) enum Given<'a> {
     /// In a string that it holds.
     Text(Cow<'a, str>),
 }
+
+/// The name of tools in messages.
+const TOOLS: &str = "a list of tools";
 
 /// The argument that names the key of a completion.
 const COMPLETION: &str = "completion_field";
@@ -206,13 +212,17 @@ impl Conversations {
         values: &Values<'_>,
         wanted: Wanted,
     ) -> Result<Vec<Trained>, String> {
-        let tools = self.tools.of(values, "a list of tools", '[')?;
+        let tools = match self.tools_beside(values) {
+            Some((tools, key)) => given(tools, &key, TOOLS, '[')?,
+            None => self.tools.of(values, TOOLS, '[')?,
+        };
         let kwargs = self.kwargs.of(values, "an object of variables of the template", '{')?;
         let chat = Chat {
             tools: tools.as_ref().map(Given::data).or(self.tools.fixed()),
             kwargs: kwargs.as_ref().map(Given::data).or(self.kwargs.fixed()),
             string_arguments: self.string_arguments,
             checks_parts: true,
+            refuses_media: self.training.is_some() && !self.has_images,
             add_generation_prompt: self.add_generation_prompt,
             date: self.date,
             none_fields: self.none_fields,
@@ -277,6 +287,13 @@ impl Conversations {
         share_gpt::messages(messages, takes_both, system, train_key).map(Given::Value)
     }
 
+    /// The tools beside the messages in an object of [`MessageFormat::ChatMl`], if the sample names none, and their key.
+    fn tools_beside<'a>(&self, values: &Values<'a>) -> Option<(View<'a>, String)> {
+        let (MessageFormat::ChatMl, Own::Fixed(None)) = (self.format, &self.tools) else { return None };
+        let tools = self.messages.of(values)?.step(&Step::Key("tools".to_owned()))?;
+        Some((tools, format!("{}.tools", self.messages.key())))
+    }
+
     /// Messages as a value in memory.
     pub(super) fn in_memory<'a>(&self, messages: Given<'a>) -> Result<Value<'a>, String> {
         let keeps_filled = self.none_fields == NoneFields::Keep;
@@ -320,21 +337,24 @@ impl Own {
     /// is nothing. `what` is for messages.
     fn of<'a>(&self, values: &Values<'a>, what: &str, bracket: char) -> Result<Option<Given<'a>>, String> {
         let Self::Record(field) = self else { return Ok(None) };
-        let Some(value) = field.of(values) else { return Ok(None) };
-        let key = field.key();
-        match value.content() {
-            Content::Null => Ok(None),
-            Content::Array if bracket == '[' => Ok(Some(Given::View(value))),
-            Content::Object if bracket == '{' => Ok(Some(Given::View(value))),
-            Content::Text(text) if text.trim_start().starts_with(bracket) => format::text(value)
-                .map(|text| Some(Given::Text(text)))
-                .map_err(|found| format!("expected {what} under the key {key:?}, found {found}")),
-            Content::Text(text) if text.trim().is_empty() => Ok(None),
-            found => Err(format!(
-                "expected {what} under the key {key:?}, or a string with such JSON, found {}",
-                found.name()
-            )),
-        }
+        field.of(values).map_or(Ok(None), |value| given(value, field.key(), what, bracket))
+    }
+}
+
+/// A value of a record that begins with `bracket`, or is a string with such JSON; none if it is null or empty.
+fn given<'a>(value: View<'a>, key: &str, what: &str, bracket: char) -> Result<Option<Given<'a>>, String> {
+    match value.content() {
+        Content::Null => Ok(None),
+        Content::Array if bracket == '[' => Ok(Some(Given::View(value))),
+        Content::Object if bracket == '{' => Ok(Some(Given::View(value))),
+        Content::Text(text) if text.trim_start().starts_with(bracket) => format::text(value)
+            .map(|text| Some(Given::Text(text)))
+            .map_err(|found| format!("expected {what} under the key {key:?}, found {found}")),
+        Content::Text(text) if text.trim().is_empty() => Ok(None),
+        found => Err(format!(
+            "expected {what} under the key {key:?}, or a string with such JSON, found {}",
+            found.name()
+        )),
     }
 }
 

@@ -7,7 +7,7 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use super::image_text::{Medium, mismatch};
+use super::image_text::{ImageTokens, Medium, TAGS, mismatch};
 use super::message::{self, Members, get, given, shown};
 use crate::format::Value;
 
@@ -28,6 +28,8 @@ const NAMES: [&str; 10] = [
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size.
 const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized_width"];
+/// Words in the types of parts that are neither images nor media, and that templates know.
+const OTHER_KINDS: [&str; 6] = ["text", "think", "reason", "tool", "function", "refusal"];
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;
 
@@ -37,13 +39,13 @@ pub(super) type Names = Vec<Option<String>>;
 /// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
 /// text, whose parts are stripped of spaces. `are_references`: names may be paths, URLs and data URLs, and do not stay in the
 /// parts. The error says what was expected and found.
-pub(super) fn with_parts(
-    list: Value<'_>,
+pub(super) fn with_parts<'a>(
+    list: Value<'a>,
     images_first: bool,
     are_references: bool,
-    medium: Medium,
-) -> Result<(Value<'_>, Names), String> {
-    let rules = Rules { images_first, are_references, medium };
+    tokens: &ImageTokens,
+) -> Result<(Value<'a>, Names), String> {
+    let rules = Rules { images_first, are_references, tokens };
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
@@ -74,14 +76,9 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
             names.len()
         ));
     }
-    let base = key.rsplit('/').next().unwrap_or_default();
-    let is = |name: &str, member: &str| {
-        let of = |key: &str| name.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')) == Some(member);
-        name == member || of(base) || of(key)
-    };
     let mut order = Vec::with_capacity(known.len());
     for name in known {
-        let mut found = (0..members.len()).filter(|at| is(name, members[*at]));
+        let mut found = (0..members.len()).filter(|at| is_member(name, key, members[*at]));
         let (Some(first), None) = (found.next(), found.next()) else {
             return Err(format!(
                 "expected parts of type image to name one image of the sample, of {members:?}, found {name:?}; name a member, \
@@ -99,20 +96,50 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     }
 }
 
+/// Whether a name is that of a member of the sample with this key: its extension, or all of it.
+pub(super) fn is_member(name: &str, key: &str, member: &str) -> bool {
+    let base = key.rsplit('/').next().unwrap_or_default();
+    let of = |key: &str| name.strip_prefix(key).and_then(|rest| rest.strip_prefix('.')) == Some(member);
+    name == member || of(base) || of(key)
+}
+
+/// Messages whose images come before what the user says first, if no message says where they are.
+pub(super) fn in_front(list: Value<'_>, images: usize, medium: Medium) -> Result<Value<'_>, String> {
+    let mut messages = message::all_members(list)?;
+    let says = |message: &Members<'_>| get(message, "content").and_then(Value::as_str).map(str::to_owned);
+    let placeholder = medium.placeholder();
+    let is_placed =
+        messages.iter().any(|message| says(message).is_some_and(|text| text.contains(placeholder)));
+    let of_user =
+        messages.iter_mut().find(|message| get(message, "role").and_then(Value::as_str) == Some("user"));
+    if let (false, Some(message)) = (is_placed, of_user)
+        && let Some(text) = says(message)
+        && let Some((_, content)) = message.iter_mut().find(|(key, _)| key == "content")
+    {
+        *content = (placeholder.repeat(images) + &text).into();
+    }
+    Ok(Value::List(messages.into_iter().map(Value::Object).collect()))
+}
+
 /// How parts of messages become images.
 #[derive(Clone, Copy)]
-struct Rules {
+struct Rules<'a> {
     images_first: bool,
     are_references: bool,
-    medium: Medium,
+    tokens: &'a ImageTokens,
 }
 
 /// The content of a message, with parts for its images. Adds the names of these, which may have none.
-fn content_with_parts<'a>(content: Value<'a>, rules: Rules, names: &mut Names) -> Result<Value<'a>, String> {
-    let Rules { images_first, are_references, medium } = rules;
+fn content_with_parts<'a>(
+    content: Value<'a>,
+    rules: Rules<'_>,
+    names: &mut Names,
+) -> Result<Value<'a>, String> {
+    let Rules { images_first, are_references, tokens } = rules;
+    let medium = tokens.medium;
     match content {
         Value::Str(text) => {
-            medium.check_seen(&text)?;
+            tokens.check(&text)?;
             let images = text.matches(medium.placeholder()).count();
             names.extend(std::iter::repeat_n(None, images));
             Ok(if images > 0 { parts_of_text(&text, images_first, medium) } else { Value::Str(text) })
@@ -120,7 +147,7 @@ fn content_with_parts<'a>(content: Value<'a>, rules: Rules, names: &mut Names) -
         Value::List(parts) => {
             let (mut first, mut rest) = (Vec::new(), Vec::new());
             for part in parts {
-                match Part::of(&part, are_references, medium)? {
+                match Part::of(&part, are_references, tokens)? {
                     Part::Image(name) => {
                         names.push(name);
                         let list = if images_first { &mut first } else { &mut rest };
@@ -144,9 +171,10 @@ enum Part {
 }
 
 impl Part {
-    fn of(part: &Value<'_>, are_references: bool, medium: Medium) -> Result<Self, String> {
+    fn of(part: &Value<'_>, are_references: bool, tokens: &ImageTokens) -> Result<Self, String> {
+        let medium = tokens.medium;
         let part = match part {
-            Value::Str(text) => return medium.check_seen(text).map(|()| Self::Other),
+            Value::Str(text) => return tokens.check(text).map(|()| Self::Other),
             Value::Object(part) => part,
             _ => return Ok(Self::Other),
         };
@@ -155,18 +183,30 @@ impl Part {
             let known = ["image", "image_url", "video", "audio"];
             known.into_iter().find(|key| given(part, key).is_some()).unwrap_or_default()
         });
-        let (unseen, why) = medium.unseen();
-        if unseen.iter().any(|placeholder| kind.contains(placeholder.trim_matches(['<', '>']))) {
+        let unseen = TAGS.iter().any(|(tagged, _)| *tagged != medium.kind() && kind.contains(tagged));
+        if unseen {
             return Err(format!(
-                "expected parts of texts and {}s, found one of type {kind:?}: {why}",
-                medium.kind()
+                "expected parts of texts and {}s, found one of type {kind:?}: {}",
+                medium.kind(),
+                medium.unseen()
             ));
         }
         if kind.contains(medium.kind()) {
             return if are_references { reference_of(part) } else { name_of(part) }.map(Self::Image);
         }
-        if let Some(text) = get(part, "text").and_then(Value::as_str) {
-            medium.check_seen(text)?;
+        if !kind.is_empty() && !OTHER_KINDS.iter().any(|known| kind.contains(known)) {
+            return Err(format!(
+                "expected parts of texts and {}s, found one of type {kind:?}, of which templates write nothing: write it as a \
+                 part of type text, or leave it out",
+                medium.kind()
+            ));
+        }
+        match get(part, "text").and_then(Value::as_str) {
+            Some(text) => tokens.check(text)?,
+            None if kind == "text" => {
+                return Err("expected a string under \"text\" in a part of type text, found none".to_owned());
+            }
+            None => {}
         }
         Ok(Self::Other)
     }
@@ -296,7 +336,7 @@ mod tests {
     }
 
     fn with_parts(messages: &str, images_first: bool) -> Result<(Value<'_>, Names), String> {
-        super::with_parts(read(messages), images_first, false, Medium::Image)
+        super::with_parts(read(messages), images_first, false, &ImageTokens::default())
     }
 
     fn messages_of(messages: &str, images_first: bool) -> Value<'_> {
@@ -391,11 +431,13 @@ mod tests {
     fn parts_may_be_references() {
         let references = |parts: &str| {
             let messages = format!(r#"[{{"content":[{parts},{{"type":"text","text":"a"}}]}}]"#);
-            super::with_parts(read(&messages), false, true, Medium::Image).map(|(messages, names)| {
-                let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
-                assert_eq!(messages.into_owned(), expected);
-                names
-            })
+            super::with_parts(read(&messages), false, true, &ImageTokens::default()).map(
+                |(messages, names)| {
+                    let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
+                    assert_eq!(messages.into_owned(), expected);
+                    names
+                },
+            )
         };
         for (part, expected) in [
             (r#"{"type":"image"}"#, None),
@@ -430,7 +472,8 @@ mod tests {
     fn videos_have_their_own_parts() {
         let found = |content: &str| {
             let messages = format!(r#"[{{"content":{content}}}]"#);
-            super::with_parts(read(&messages), false, false, Medium::Video)
+            let tokens = ImageTokens { medium: Medium::Video, ..ImageTokens::default() };
+            super::with_parts(read(&messages), false, false, &tokens)
                 .map(|(messages, names)| (messages.into_owned(), names))
         };
         let expected = read(r#"[{"content":[{"type":"video"},{"type":"text","text":"a"}]}]"#);

@@ -7,6 +7,7 @@
 //! trained         .  .  .  .  .  .  .  .  1   1             image tokens never
 //! ```
 
+use std::borrow::Cow;
 use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
@@ -14,17 +15,20 @@ use std::sync::Arc;
 use gristmill_chat_template::TrainedSpan;
 
 use super::chat::{Conversations, Given, MessageFormat};
+use super::completion::Completions;
 use super::field::Field;
-use super::image_columns::{self, Files, ImageColumns, Missing};
+use super::image_columns::{Files, Found, ImageColumns, Missing};
+use super::record_function::RecordFunction;
 use super::{Sample, Samples, image_messages};
 use crate::error::Error;
 use crate::format::{FoundImage, GroupImages, Values};
 use crate::image::{Fault, FilePlan, Image, ImageFile, ImageModel, ImageRows, Place};
 
 /// The media of a source beside its texts.
-#[derive(Debug, Clone, Copy, PartialEq, Eq)]
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
 pub enum Medium {
     /// Images.
+    #[default]
     Image,
     /// Videos.
     Video,
@@ -47,23 +51,39 @@ impl Medium {
         }
     }
 
-    /// The placeholders of what is not read beside it, and what these are.
-    pub(super) fn unseen(self) -> ([&'static str; 2], &'static str) {
+    /// The media that are not read beside it.
+    pub(super) fn unseen(self) -> &'static str {
         match self {
-            Self::Image => (["<video>", "<audio>"], "videos and audio are not read"),
-            Self::Video => (["<image>", "<audio>"], "images and audio are not read beside videos"),
-        }
-    }
-
-    /// A text has no placeholder of another medium. The error says what was expected and found.
-    pub(super) fn check_seen(self, text: &str) -> Result<(), String> {
-        let (unseen, why) = self.unseen();
-        match unseen.iter().find(|placeholder| text.contains(**placeholder)) {
-            None => Ok(()),
-            Some(found) => Err(format!("expected placeholders of {}s, found {found:?}: {why}", self.kind())),
+            Self::Image => "videos and audio are not read",
+            Self::Video => "images and audio are not read beside videos",
         }
     }
 }
+
+/// By the type of parts of a medium, the names of the tags that stand for it in other programs' data.
+pub(super) const TAGS: [(&str, &[&str]); 3] = [
+    (
+        "image",
+        &[
+            "image",
+            "images",
+            "img",
+            "imagehere",
+            "image_pad",
+            "image_placeholder",
+            "image_token",
+            "image_soft_token",
+            "start_of_image",
+        ],
+    ),
+    ("video", &["video", "videos", "vid", "videohere", "video_pad", "video_placeholder", "video_token"]),
+    (
+        "audio",
+        &["audio", "audios", "audiohere", "audio_pad", "audio_placeholder", "speech", "speechhere", "sound"],
+    ),
+];
+/// No tag of these is longer.
+const LONGEST_TAG: usize = 32;
 
 /// How records become samples of images and text.
 #[derive(Debug, Clone)]
@@ -75,6 +95,8 @@ pub struct ImageTexts {
     pub first_of: Option<Vec<String>>,
     /// Where the images of records are that are no group of a tar.
     pub columns: Option<ImageColumns>,
+    /// The function that makes of a record the one that is read.
+    pub function: Option<RecordFunction>,
     /// The text that comes with them.
     pub text: TextPart,
     /// The tokens that an image is in a text.
@@ -85,6 +107,23 @@ pub struct ImageTexts {
     pub rows: ImageRows,
 }
 
+/// The images of a record before they are planned.
+enum OfRecord<'a> {
+    /// Members of a group.
+    Members(&'a GroupImages),
+    /// Those that its keys lead to.
+    Found(Vec<Found>),
+}
+
+impl OfRecord<'_> {
+    fn names(&self) -> Vec<&str> {
+        match self {
+            Self::Members(images) => images.images.iter().map(|image| &*image.member).collect(),
+            Self::Found(found) => found.iter().map(|image| &*image.name).collect(),
+        }
+    }
+}
+
 /// The text of a sample with images.
 #[derive(Debug, Clone)]
 pub enum TextPart {
@@ -92,10 +131,14 @@ pub enum TextPart {
     Text(Field),
     /// A conversation.
     Chat(Box<Conversations>),
+    /// A prompt and its completion, which is trained on.
+    Completion(Completions),
+    /// Two of these with the same images, which stay together.
+    Pair(Box<[TextPart; 2]>),
 }
 
 /// The tokens that an image is in the text of a model.
-#[derive(Debug, Clone, PartialEq, Eq)]
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
 pub struct ImageTokens {
     /// The text that a template writes for an image; empty: [`text`](Self::text) itself.
     pub template: String,
@@ -109,6 +152,41 @@ pub struct ImageTokens {
     pub words: Vec<Vec<u32>>,
     /// Whether they are images or videos.
     pub medium: Medium,
+}
+
+impl TextPart {
+    /// How many samples it is.
+    pub fn segments(&self) -> usize {
+        if let Self::Pair(_) = self { 2 } else { 1 }
+    }
+
+    /// Whether the token after the sample is trained on.
+    pub fn trains_eos(&self) -> bool {
+        match self {
+            Self::Text(_) | Self::Completion(_) => true,
+            Self::Chat(_) => false,
+            Self::Pair(halves) => halves[0].trains_eos(),
+        }
+    }
+
+    /// The added tokens, other than special ones, that are text in what conversations say.
+    pub fn guarded_tokens(&self) -> &[String] {
+        match self {
+            Self::Text(_) | Self::Completion(_) => &[],
+            Self::Chat(conversations) => conversations.template.written_tokens(),
+            Self::Pair(halves) => halves[0].guarded_tokens(),
+        }
+    }
+
+    /// Whether a sample without trained tokens is left out.
+    pub fn drops_untrained(&self) -> bool {
+        match self {
+            Self::Text(_) => false,
+            Self::Chat(conversations) => conversations.drops_untrained,
+            Self::Completion(completions) => completions.drops_untrained,
+            Self::Pair(halves) => halves.iter().any(Self::drops_untrained),
+        }
+    }
 }
 
 impl ImageTexts {
@@ -140,31 +218,84 @@ impl ImageTexts {
     ) -> Result<(), Missing> {
         let key = images.map_or("", |images| &images.key);
         samples.key.push_str(key);
-        let sample = samples.add();
-        let in_columns;
-        let members: Vec<&str> = match (images, &self.columns) {
-            (Some(images), _) => self.plan(images, files, &mut sample.images)?,
-            (None, Some(columns)) => {
-                in_columns = columns.of(values, files)?;
-                for found in &in_columns {
-                    sample.images.push(self.plan_of(found, files)?);
-                }
-                in_columns.iter().map(|found| &*found.name).collect()
-            }
-            (None, None) => Vec::new(),
+        let images = match (images, &self.columns) {
+            (Some(images), _) => OfRecord::Members(images),
+            (None, Some(columns)) => OfRecord::Found(columns.of(values, files)?),
+            (None, None) => OfRecord::Found(Vec::new()),
         };
-        match &self.text {
+        match &self.function {
+            None => self.fill_with(values, &images, None, key, files, samples),
+            Some(function) => function.call(values, key, &images.names(), |made, listed| {
+                self.fill_with(made, &images, listed, key, files, samples)
+            }),
+        }
+    }
+
+    /// Appends the samples of a record with these values, and those of its images that are listed, or all.
+    fn fill_with(
+        &self,
+        values: &Values<'_>,
+        images: &OfRecord<'_>,
+        listed: Option<&[usize]>,
+        key: &str,
+        files: Files<'_>,
+        samples: &mut Samples,
+    ) -> Result<(), Missing> {
+        let mut planned = Vec::new();
+        let members = match images {
+            OfRecord::Members(images) => self.plan(images, listed, files, &mut planned)?,
+            OfRecord::Found(found) => {
+                let all = (0..found.len()).collect::<Vec<_>>();
+                let listed = listed.unwrap_or(&all);
+                for at in listed {
+                    planned.push(self.plan_of(&found[*at], files)?);
+                }
+                listed.iter().map(|at| &*found[*at].name).collect()
+            }
+        };
+        let halves = match &self.text {
+            TextPart::Pair(halves) => &**halves,
+            text => std::slice::from_ref(text),
+        };
+        for text in halves {
+            let sample = samples.add();
+            sample.images.clone_from(&planned);
+            self.write(text, values, key, &members, files, sample)?;
+        }
+        Ok(())
+    }
+
+    /// Puts a text with its images in a sample that has them.
+    fn write(
+        &self,
+        text: &TextPart,
+        values: &Values<'_>,
+        key: &str,
+        members: &[&str],
+        files: Files<'_>,
+        sample: &mut Sample,
+    ) -> Result<(), Missing> {
+        match text {
             TextPart::Text(field) => {
                 self.check_has_image(&sample.images)?;
-                Ok(self.caption(values, field, sample)?)
+                Ok(self.place(&[(field.text(values)?, true)], sample)?)
+            }
+            TextPart::Completion(completions) => {
+                self.check_has_image(&sample.images)?;
+                let prompt = completions.prompt.text_of(values, "prompt_field")?;
+                let completion = completions.completion.text_of(values, "completion_field")?;
+                Ok(self.place(&[(prompt, false), (completion, true)], sample)?)
             }
             TextPart::Chat(conversations) => {
                 let messages = conversations.messages(values)?;
                 let images_first = conversations.format == MessageFormat::ChatMl;
-                let messages = conversations.in_memory(messages)?;
+                let mut messages = conversations.in_memory(messages)?;
+                if conversations.columns.is_some() {
+                    messages = image_messages::in_front(messages, sample.images.len(), self.tokens.medium)?;
+                }
                 let are_references = self.columns.is_some();
                 let (messages, names) =
-                    image_messages::with_parts(messages, images_first, are_references, self.tokens.medium)?;
+                    image_messages::with_parts(messages, images_first, are_references, &self.tokens)?;
                 match &self.columns {
                     // The parts are all that leads to the images.
                     Some(columns) if members.is_empty() && names.iter().any(Option::is_some) => {
@@ -173,7 +304,7 @@ impl ImageTexts {
                         }
                     }
                     _ => {
-                        let order = image_messages::order(&names, key, &members)?;
+                        let order = image_messages::order(&names, key, members)?;
                         sample.images = order.into_iter().map(|image| sample.images[image].clone()).collect();
                     }
                 }
@@ -185,6 +316,7 @@ impl ImageTexts {
                 }
                 Ok(())
             }
+            TextPart::Pair(_) => Err("expected one text, found a pair inside of a pair".to_owned().into()),
         }
     }
 
@@ -194,7 +326,7 @@ impl ImageTexts {
     }
 
     /// The plan of an image of a record with keys.
-    fn plan_of(&self, found: &image_columns::Found, files: Files<'_>) -> Result<Image, Missing> {
+    fn plan_of(&self, found: &Found, files: Files<'_>) -> Result<Image, Missing> {
         let (width, height) = found.size;
         let name = if found.name.is_empty() { String::new() } else { format!(" {:?}", found.name) };
         let file = ImageFile { place: found.place.clone(), width, height };
@@ -241,18 +373,23 @@ impl ImageTexts {
         })
     }
 
-    /// Plans the images of a record. Returns the members that they are in.
+    /// Plans the images of a record, or those that are listed. Returns the members that they are in.
     fn plan<'a>(
         &self,
         images: &'a GroupImages,
+        listed: Option<&[usize]>,
         files: Files<'_>,
         planned: &mut Vec<Image>,
     ) -> Result<Vec<&'a str>, Missing> {
         let mut found: Vec<&FoundImage> = images.images.iter().collect();
-        if let Some(parts) = &self.first_of {
+        if let Some(listed) = listed {
+            found = listed.iter().map(|at| &images.images[*at]).collect();
+        } else if let Some(parts) = &self.first_of {
             let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
             found.retain(|image| Some(&image.member) == part);
-        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing) {
+        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing)
+            && self.function.is_none()
+        {
             return Err(missing.clone().into()); // The messages of a conversation have a placeholder for each image.
         } else if let (true, Some(unseen)) = (found.is_empty(), &images.unseen) {
             return Err(format!(
@@ -299,29 +436,34 @@ impl ImageTexts {
         }
     }
 
-    /// A text with its images where it has placeholders, or in front of it if it has none.
-    fn caption(&self, values: &Values<'_>, field: &Field, sample: &mut Sample) -> Result<(), String> {
+    /// Appends texts, of which each is trained on or not, with their images where they have placeholders, or in front of them
+    /// if they have none.
+    fn place(&self, texts: &[(Cow<'_, str>, bool)], sample: &mut Sample) -> Result<(), String> {
         let Sample { text, trained, images: all, .. } = sample;
         let images = all.len();
-        let mut texts = all.iter().map(|image| self.text_of(image));
-        let caption = field.text(values)?;
-        self.tokens.medium.check_seen(&caption)?;
+        let mut of_images = all.iter().map(|image| self.text_of(image));
         let placeholder = self.tokens.medium.placeholder();
-        let placeholders = caption.matches(placeholder).count();
+        let mut placeholders = 0;
+        for (piece, _) in texts {
+            self.tokens.check(piece)?;
+            placeholders += piece.matches(placeholder).count();
+        }
         if placeholders > 0 && placeholders != images {
             return Err(mismatch(placeholders, images));
         }
         if placeholders == 0 {
-            texts.by_ref().for_each(|of_image| text.push_str(of_image));
+            of_images.by_ref().for_each(|of_image| text.push_str(of_image));
         }
-        for (number, part) in caption.split(placeholder).enumerate() {
-            if number > 0 {
-                text.push_str(texts.next().unwrap_or_default());
-            }
-            let start = text.len();
-            text.push_str(part);
-            if !part.is_empty() {
-                trained.push(TrainedSpan::whole(start..text.len()));
+        for (piece, is_trained) in texts {
+            for (number, part) in piece.split(placeholder).enumerate() {
+                if number > 0 {
+                    text.push_str(of_images.next().unwrap_or_default());
+                }
+                let start = text.len();
+                text.push_str(part);
+                if *is_trained && !part.is_empty() {
+                    trained.push(TrainedSpan::whole(start..text.len()));
+                }
             }
         }
         Ok(())
@@ -412,6 +554,41 @@ pub fn of_sample(key: &str, reason: &str) -> String {
         return reason.to_owned();
     }
     format!("sample {key:?}: {reason}")
+}
+
+impl ImageTokens {
+    /// A text has no placeholder but the one of its medium. The error says what was expected and found.
+    pub(super) fn check(&self, text: &str) -> Result<(), String> {
+        let placeholder = self.medium.placeholder();
+        for (start, _) in text.match_indices('<') {
+            let Some(length) =
+                text.as_bytes()[start..].iter().take(LONGEST_TAG).position(|byte| *byte == b'>')
+            else {
+                continue;
+            };
+            let tag = &text[start..=start + length];
+            let name =
+                tag[1..length].trim_matches(['|', '/', ' ']).trim_end_matches(|c: char| c.is_ascii_digit());
+            let name = name.trim_end_matches(['_', '-', ' ']).to_ascii_lowercase();
+            let Some((kind, _)) = TAGS.iter().find(|(_, names)| names.contains(&&*name)) else { continue };
+            if *kind != self.medium.kind() {
+                return Err(format!(
+                    "expected placeholders of {}s, found {tag:?}: {}",
+                    self.medium.kind(),
+                    self.medium.unseen()
+                ));
+            }
+            let is_own = tag == placeholder || self.text.contains(tag) || self.template.contains(tag);
+            if !is_own {
+                return Err(format!(
+                    "expected {placeholder:?} where a text has {article} {kind}, found {tag:?}, which would be trained on as text: \
+                     write {placeholder:?}",
+                    article = if *kind == "image" { "an" } else { "a" },
+                ));
+            }
+        }
+        Ok(())
+    }
 }
 
 pub(super) fn mismatch(placeholders: usize, images: usize) -> String {

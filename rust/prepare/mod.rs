@@ -15,6 +15,7 @@ mod image_messages;
 pub mod image_text;
 pub mod instruction;
 mod message;
+pub mod record_function;
 mod share_gpt;
 pub mod sidecars;
 pub mod tokens;
@@ -36,7 +37,7 @@ use completion::Completions;
 use field::Field;
 use fill_in_the_middle::FillInTheMiddle;
 use image_columns::Files;
-use image_text::{ImageTexts, TextPart};
+use image_text::ImageTexts;
 use sidecars::{Joined, JoinedScratch, located};
 use tokens::ReadyTokens;
 use turns::Fit;
@@ -214,7 +215,11 @@ impl Prepare {
 
     /// How many segments a sample has.
     pub fn segments(&self) -> usize {
-        if let Self::Pair(_) = self { 2 } else { 1 }
+        match self {
+            Self::Pair(_) => 2,
+            Self::ImageText(samples) => samples.text.segments(),
+            _ => 1,
+        }
     }
 
     /// Whether of a record the text under one key is all that is wanted.
@@ -237,7 +242,7 @@ impl Prepare {
             | Self::Chat(_) => false,
             Self::Completion(_) => true,
             Self::Pair(pair) => pair.halves[0].trains_eos(),
-            Self::ImageText(samples) => matches!(samples.text, TextPart::Text(_)),
+            Self::ImageText(samples) => samples.text.trains_eos(),
         }
     }
 
@@ -246,10 +251,7 @@ impl Prepare {
         match self {
             Self::Chat(conversations) => conversations.template.written_tokens(),
             Self::Pair(pair) => pair.halves[0].guarded_tokens(),
-            Self::ImageText(samples) => match &samples.text {
-                TextPart::Chat(conversations) => conversations.template.written_tokens(),
-                TextPart::Text(_) => &[],
-            },
+            Self::ImageText(samples) => samples.text.guarded_tokens(),
             Self::Text
             | Self::FillInTheMiddle(_)
             | Self::TextWithFields(_)
@@ -276,10 +278,7 @@ impl Prepare {
             Self::Pair(pair) => pair.halves.iter().any(Self::drops_untrained),
             Self::Chat(conversations) => conversations.drops_untrained,
             Self::Completion(completions) => completions.drops_untrained,
-            Self::ImageText(samples) => match &samples.text {
-                TextPart::Text(_) => false,
-                TextPart::Chat(conversations) => conversations.drops_untrained,
-            },
+            Self::ImageText(samples) => samples.text.drops_untrained(),
         }
     }
 

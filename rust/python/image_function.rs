@@ -186,7 +186,7 @@ fn decoded(bytes: &[u8]) -> Result<(Vec<u8>, [usize; 3]), Fault> {
 }
 
 /// Calls Python.
-fn attached<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Fault> {
+pub(super) fn attached<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Fault> {
     Python::try_attach(|py| {
         call(py).map_err(|error| {
             let reason = format!("the function raised {error}");

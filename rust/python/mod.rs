@@ -23,6 +23,7 @@ mod inspect;
 mod keep;
 mod pipeline;
 mod prompts;
+mod record_function;
 mod rows;
 mod sample;
 mod signals;

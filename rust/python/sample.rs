@@ -10,6 +10,7 @@ use super::chat_template::{ChatTemplate, TrainOptions, parse_date};
 use super::choices::{SAMPLE_UNITS, STRING_ARGUMENTS, find};
 use super::image_function::ImageFunction;
 use super::images::ImageModel;
+use super::record_function::FunctionPlan;
 use crate::error::Error;
 use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection, SizeOf};
 use crate::image::{self, ImageRows, PixelShape};
@@ -20,6 +21,7 @@ use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_columns::ImageColumns;
 use crate::prepare::image_text::{ImageTexts, ImageTokens, Medium, TextPart};
 use crate::prepare::instruction::Columns;
+use crate::prepare::record_function::RecordFunction;
 use crate::prepare::tokens::{Mask, ReadyTokens};
 use crate::prepare::{Pair, Prepare, TextWithFields};
 
@@ -123,11 +125,19 @@ enum AnyModel {
     Function(Py<ImageFunction>),
 }
 
-/// Images with a text or a conversation.
+/// The text beside images: of one key, or a conversation or completion.
+#[derive(FromPyObject)]
+#[expect(clippy::large_enum_variant, reason = "a dataset has one or two")]
+enum TextPlan {
+    Key(String),
+    Half(HalfPlan),
+}
+
+/// Images with a text, or with two that are a pair.
 #[derive(FromPyObject)]
 pub struct ImageTextPlan {
-    text_field: Option<String>,
-    chat: Option<ChatPlan>,
+    texts: Vec<TextPlan>,
+    record_function: Option<FunctionPlan>,
     parts: Vec<String>,
     first_of: Option<Vec<String>>,
     paths: HashMap<String, Vec<Vec<String>>>,
@@ -184,6 +194,11 @@ impl Wanted {
         Field::add(key, &mut self.paths, &mut self.columns)
     }
 
+    /// The value of the first of some members that a record has.
+    fn first_of(&mut self, key: &str, members: &[Vec<String>]) -> Field {
+        Field::first_of(key, members, &mut self.paths, &mut self.columns)
+    }
+
     /// How records become the text under a key, which may be cut.
     pub fn text(&mut self, key: &str, fill: Option<FillInTheMiddle>) -> Prepare {
         let text = self.add(key);
@@ -232,12 +247,25 @@ impl Keyed {
                 });
                 wanted.images = Some(parts);
                 let named = std::mem::take(&mut plan.paths);
-                let field = |key: &str| match named.get(key) {
-                    Some(members) => Field::first_of(key, members, &mut wanted.paths, &mut wanted.columns),
-                    None => wanted.add(key),
+                let Some(function) = plan.record_function.take() else {
+                    let field = |key: &str| match named.get(key) {
+                        Some(members) => wanted.first_of(key, members),
+                        None => wanted.add(key),
+                    };
+                    let samples = plan.samples(filter_paths, sequence_length, field)?;
+                    return Ok(Prepare::ImageText(Arc::new(ImageTexts { columns, ..samples })));
                 };
-                let samples = plan.samples(filter_paths, sequence_length, field)?;
-                Prepare::ImageText(Arc::new(ImageTexts { columns, ..samples }))
+                let (function, given) = function.function();
+                let given = given.into_iter().map(|(name, members)| {
+                    let field = wanted.first_of(&name, &members);
+                    (name, field)
+                });
+                let given = given.collect();
+                let mut made = Wanted::new(Vec::new(), Vec::new());
+                let samples = plan.samples(filter_paths, sequence_length, |key| made.add(key))?;
+                let images = made.add("images");
+                let function = RecordFunction { function, given, projection: made.projection(), images };
+                Prepare::ImageText(Arc::new(ImageTexts { function: Some(function), columns, ..samples }))
             }
         })
     }
@@ -300,12 +328,34 @@ impl ImageTextPlan {
         sequence_length: usize,
         mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<ImageTexts, Error> {
+        let rows = self.rows(sequence_length);
+        let mut texts = Vec::with_capacity(2);
+        for text in self.texts {
+            texts.push(match text {
+                TextPlan::Key(key) => TextPart::Text(wanted(&key)),
+                TextPlan::Half(HalfPlan::Completion(plan)) => {
+                    TextPart::Completion(plan.completions(filter_paths, &mut wanted))
+                }
+                TextPlan::Half(HalfPlan::Chat(plan)) => {
+                    let conversations = plan.conversations(filter_paths, true, &mut wanted)?;
+                    TextPart::Chat(Box::new(Conversations { has_images: true, ..conversations }))
+                }
+            });
+        }
+        let text = match <[TextPart; 2]>::try_from(texts) {
+            Ok(pair) => TextPart::Pair(Box::new(pair)),
+            Err(mut texts) => {
+                texts.pop().ok_or_else(|| Error::Argument("text=None: expected one".to_owned()))?
+            }
+        };
         Ok(ImageTexts {
             filter_paths,
-            rows: self.rows(sequence_length),
+            rows,
             model: self.image_model.core(),
             first_of: self.first_of,
             columns: None,
+            function: None,
+            text,
             tokens: ImageTokens {
                 template: self.template_text,
                 text: self.image_text,
@@ -313,12 +363,6 @@ impl ImageTextPlan {
                 untrained: self.untrained,
                 words: self.words,
                 medium: if self.are_videos { Medium::Video } else { Medium::Image },
-            },
-            text: match (self.chat, self.text_field) {
-                (Some(chat), _) => {
-                    TextPart::Chat(Box::new(chat.conversations(filter_paths, true, wanted)?))
-                }
-                (None, field) => TextPart::Text(wanted(&field.unwrap_or_default())),
             },
         })
     }
@@ -386,6 +430,7 @@ impl ChatPlan {
             system,
             protects_content: self.special_tokens_in_content == "text",
             drops_untrained: self.on_untrained == "drop",
+            has_images: false,
         })
     }
 }

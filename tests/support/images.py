@@ -1,6 +1,8 @@
 """Images of noise, and samples of images and captions."""
 
 import io
+import struct
+import tarfile
 
 import numpy as np
 from PIL import Image
@@ -23,3 +25,12 @@ def captions(count: int, shard: int = 0, kind: str = "PNG") -> list[tuple[str, d
         parts["txt"] = f"caption {number} of {shard}{'!' * int(random.integers(0, 30))}".encode()
         records.append((f"{number:04}", parts))
     return records
+
+
+def tar_index(data: bytes) -> bytes:
+    """The index of a tar, as `energon prepare` writes it: where each sample begins, and where the last one ends."""
+    with tarfile.open(fileobj=io.BytesIO(data)) as archive:
+        members = archive.getmembers()
+    firsts = {member.name.split(".")[0]: member.offset for member in reversed(members)}
+    places = [*sorted(firsts.values()), members[-1].offset_data + -(-members[-1].size // 512) * 512]
+    return struct.pack(f"<{len(places)}Q", *places)

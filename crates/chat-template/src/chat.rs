@@ -82,6 +82,8 @@ pub struct Chat<'v> {
     pub string_arguments: StringArguments,
     /// Whether content in parts that the template does not take is an error.
     pub checks_parts: bool,
+    /// Whether parts of images, videos and audio are errors, as nothing comes with the text.
+    pub refuses_media: bool,
 }
 
 impl<'v> Chat<'v> {
@@ -98,6 +100,7 @@ impl<'v> Chat<'v> {
             none_fields: NoneFields::Drop,
             string_arguments: StringArguments::Keep,
             checks_parts: false,
+            refuses_media: false,
         }
     }
 }
@@ -267,6 +270,7 @@ pub(crate) struct Session<'a> {
     globals: Vec<Val<'a>>,
     date: Option<DateTime>,
     checks_parts: bool,
+    refuses_media: bool,
     prompt: Option<String>,
     /// The keys of values that must not be printed.
     typed: Vec<String>,
@@ -329,6 +333,7 @@ impl<'a> Session<'a> {
             globals,
             date: chat.date,
             checks_parts: chat.checks_parts,
+            refuses_media: chat.refuses_media,
             prompt: None,
             typed,
         })
@@ -336,6 +341,9 @@ impl<'a> Session<'a> {
 
     /// Renders its messages.
     pub(crate) fn render_all(&mut self) -> Result<Rendering> {
+        if self.refuses_media {
+            contents::check_media(self.messages)?;
+        }
         let rendered = self.render(self.messages, self.add_generation_prompt)?;
         let rendering = self.finish(rendered)?;
         if self.checks_parts {

@@ -7,6 +7,9 @@ use crate::rendering::Rendering;
 use crate::text::Str;
 use crate::value::{Dict, List, Val};
 
+/// Words in the types of parts that are no texts.
+const MEDIA: [&str; 3] = ["image", "video", "audio"];
+
 /// Checks that the words of content in parts are in the text, and that the parts are not printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
     let mut written = None;
@@ -33,6 +36,30 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
         ));
     }
     Ok(())
+}
+
+/// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens.
+pub(crate) fn check_media(messages: &[Val<'_>]) -> Result<()> {
+    for (index, message) in messages.iter().enumerate() {
+        let Val::Dict(message) = message else { continue };
+        let Some(Val::List(content)) = field(message, "content") else { continue };
+        let Some(kind) = content.items.iter().find_map(kind_of_media) else { continue };
+        return Err(Error::new(
+            ErrorKind::Input,
+            format!(
+                "messages[{index}]: expected parts of texts, found one of type {kind:?}: nothing of it is read here, and what the \
+                 template writes for it would be trained on blind; gm.ImageText reads conversations with images"
+            ),
+        ));
+    }
+    Ok(())
+}
+
+/// The type of a part that is no text.
+fn kind_of_media<'a>(item: &Val<'a>) -> Option<&'a str> {
+    let Val::Dict(part) = item else { return None };
+    let Some(Val::Str(kind)) = field(part, "type") else { return None };
+    MEDIA.iter().any(|media| kind.text.contains(media)).then_some(kind.text)
 }
 
 /// Whether a list of parts, or one of them, is in the text as Python spells it.

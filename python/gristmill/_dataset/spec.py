@@ -12,7 +12,7 @@ from gristmill._mixture.mixing import Mixing, arguments_of_sources, of_source
 from gristmill._sample import fields, samples
 from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ImageTextPlan, PairPlan
-from gristmill._sample.samples import Chat, ImageText, Preference, Tokens, fields_of
+from gristmill._sample.samples import Chat, ImageText, Tokens, fields_of, halves_of
 from gristmill._shards.pieces import Piece, count_pieces
 from gristmill._spec import fingerprints
 from gristmill._spec.arguments import ARGUMENTS, Order, Rows, Running, SourceSpec, arguments_of
@@ -357,7 +357,9 @@ def _arguments_of_sources(given: Mapping[str, Any]) -> dict[str, dict[str, Any]]
     encoder = as_encoder(given["tokenizer"], is_needed=not are_ready)
     for arguments in own.values():
         sample = arguments["sample"]
-        is_chat = isinstance(sample, Chat) or (isinstance(sample, ImageText) and isinstance(sample.text, Chat))
+        is_chat = isinstance(sample, Chat) or (
+            isinstance(sample, ImageText) and any(isinstance(half, Chat) for half in halves_of(sample))
+        )
         arguments |= {"tokenizer": encoder, **({"eos": None, "bos": False} if is_chat else {})}
     return own
 
@@ -375,7 +377,7 @@ def _has_sample_fields(name: str, sample: Any) -> bool:
     """Whether rows have arrays of a value for each segment, for the sample of a source."""
     with of_source(name):
         found = samples.check("sample", sample)
-        return isinstance(found, Preference) or any(field.per == "sample" for field in fields_of(found))
+        return len(halves_of(found)) > 1 or any(field.per == "sample" for field in fields_of(found))
 
 
 def _check_images(sources: Sequence[SourceSpec]) -> None:

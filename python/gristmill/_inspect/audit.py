@@ -9,7 +9,7 @@ import gristmill._core as _core
 from gristmill._prompts.reading import Reading
 from gristmill._prompts.resolving import sources_of
 from gristmill._sample import plans
-from gristmill._sample.plans import ChatPlan
+from gristmill._sample.plans import ChatPlan, begins_with_a_list
 from gristmill._sample.samples import Chat, Completion, Sample
 from gristmill._shards.address import Address
 from gristmill._shards.hive import with_folders
@@ -17,7 +17,6 @@ from gristmill._shards.manifest import Manifest
 from gristmill._shards.rows import DroppedRows
 from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec.arguments import ARGUMENTS
-from gristmill._spec.source import begins_with_a_list
 from gristmill._tokenizer.encoder import Encoder, check_is_function, core_of
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields

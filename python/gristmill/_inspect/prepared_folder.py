@@ -5,8 +5,10 @@ from typing import Any
 
 from gristmill._core import Records, build_info
 from gristmill._images.decoding import SLOW_JPEG
+from gristmill._sample.energon_samples import RESULTS
 from gristmill._sample.image_fields import guess
 from gristmill._sample.samples import Chat
+from gristmill._shards.energon_files import alternatives
 from gristmill._shards.energon_folder import EnergonFolder, splits_of
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted, format_columns, format_fields, shortened
@@ -49,6 +51,8 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
         "path": str(path),
         "splits": splits,
         "fields": None,
+        "sample_type": None,
+        "unread": {},
         "refusal": None,
         "parts": {},
     }
@@ -57,6 +61,8 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
         record = Records(utf8_path(shard), size, max_document_bytes).next() or []
         found |= {
             "fields": first.fields,
+            "sample_type": first.sample_type and {"name": first.sample_type.name, "fields": first.sample_type.fields},
+            "unread": first.unread,
             "refusal": first.refusal,
             "first_shard": shard,
             "parts": {key: kind for key, kind, _ in record},
@@ -80,19 +86,45 @@ def describe(found: dict[str, Any]) -> str:
         described += f"\nJPEG is decoded {SLOW_JPEG}."
     split = next(name for name, counts in found["splits"].items() if counts)
     folder = f"gm.EnergonFolder({shortened(found['path'])}, split={split!r})"
+    if (kind := found["sample_type"]) is not None:
+        become = RESULTS[kind["name"]]
+        named = _named({**(found["fields"] or {}), **kind["fields"]})
+        described += f"\nIts samples are a {kind['name']} each: {named}. They become {become}"
+        return f"{described}, by gm.ImageText(model) of {folder}.{_left(found)}"
     if found["fields"]:
-        named = ", ".join(f"{name} {part!r}" for name, part in found["fields"].items())
-        return f"{described}\ndataset.yaml names its fields: {named}. They are read by gm.ImageText(model) of {folder}."
+        described += f"\ndataset.yaml names its fields: {_named(found['fields'])}. They are read"
+        return f"{described} by gm.ImageText(model) of {folder}.{_left(found)}"
     if found["refusal"]:
         return f"{described}\nThey are not read as the folder says: {found['refusal']}, with {folder}."
     text = guess(found["parts"])
     if text is None:
-        return f"{described}\nNo text or conversation is found: name it in fields= of gm.ImageText, with {folder}."
+        return (
+            f"{described}\nNo text or conversation is found: name it in fields= of gm.ImageText, or have "
+            f"record=gm.RecordFunction(cook, fields=[...]) make it of these parts, with {folder}."
+        )
     what = "conversation" if isinstance(text, Chat) else "text"
     return (
         f"{described}\ndataset.yaml names no fields; the {what} is taken from {text.field!r}, as a guess: "
         f"gm.ImageText(model, text=gm.{type(text).__name__}({shortened(text.field)})) of {folder}."
     )
+
+
+def _named(fields: dict[str, str]) -> str:
+    return ", ".join(f"{name} {part!r}" for name, part in fields.items())
+
+
+def _left(found: dict[str, Any]) -> str:
+    """The fields and parts of the first sample of which nothing is read."""
+    fields = {**(found["fields"] or {}), **(found["sample_type"] or {}).get("fields", {})}
+    named = [*fields.values(), *found["unread"].values()]
+    covered = {".".join(path) for part in named for path in alternatives(part)}
+    parts = [
+        part
+        for part in found["parts"]
+        if not any(f"{part}.".startswith(f"{path}.") or path.startswith(f"{part}.") for path in covered)
+    ]
+    unread = [*(f"the field {name} {part!r}" for name, part in found["unread"].items()), *map(repr, parts)]
+    return f" Nothing is read of {', '.join(unread)}." if unread else ""
 
 
 def _samples(found: dict[str, Any]) -> int:

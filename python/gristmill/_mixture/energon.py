@@ -13,21 +13,27 @@ import re
 from collections.abc import Iterator, Mapping
 from fractions import Fraction
 from pathlib import Path
+from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gristmill._mixture import syntax
-from gristmill._shards.energon_files import check_keys
+from gristmill._shards.energon_files import NAMES, check_keys, subflavors_of
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
 
-# Keys of a metadataset without an effect on which samples there are and what is read of them.
-IRRELEVANT = frozenset({"subflavors", "subflavor"})
 # Keys of a folder, beside its path and its share.
 _OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config"})
-_JOINS = frozenset({"join", "joiner", "nonmatch", "aux"})
+_KINDS = ("path", "blend", "blend_epochized", "datasets")
+# Keys that are followed.
+FOLLOWED = frozenset(
+    {*_KINDS, *_OF_FOLDER, *NAMES, "splits", "weight", "repetitions", "range", "shuffle_over_epochs_multiplier"}
+)
+REFUSED = frozenset({"join", "joiner", "nonmatch", "aux"})
 _MOST_NESTED = 16
+# The splits that Energon evaluates: `get_val_dataset` reads each sample once, whatever a blend says of repetitions.
+EVALUATED = frozenset({"val", "test"})
 
 
 class Weighed(NamedTuple):
@@ -38,12 +44,14 @@ class Weighed(NamedTuple):
       folder: the folder.
       weight: its weight next to the others.
       passes: how often an epoch of the blend has all of its samples.
+      subflavors: what the metadataset and its dataset.yaml call its samples.
     """
 
     name: str
     folder: EnergonFolder
     weight: int
     passes: int
+    subflavors: dict[str, Any]
 
 
 class _Part(NamedTuple):
@@ -51,17 +59,31 @@ class _Part(NamedTuple):
     weight: Fraction
     passes: int = 1
     is_partial: bool = False
+    subflavors: Mapping[str, Any] = MappingProxyType({})
 
 
-def read(path: Pathish, split: str) -> list[Weighed]:
+class _Read(NamedTuple):
+    """The parts of metadatasets that are read: a split, once or as often as a blend says; and how nodes around call it."""
+
+    split: str
+    repeats: bool
+    subflavors: Mapping[str, Any] = MappingProxyType({})
+
+
+def read(path: Pathish, split: str, *, repeats: bool) -> list[Weighed]:
     """The folders of a split.
+
+    Args:
+      path: the file.
+      split: the split.
+      repeats: whether an epoch has the samples of a folder as often as `repetitions` says; else once.
 
     Raises:
       ArgumentError: the file is no metadataset, or uses what is not offered.
       GristmillError: it cannot be read, or a folder is not as `EnergonFolder` says.
     """
     file = Path(checks.path("path", path))
-    found = [*_of_file(file, checks.text("split", split), Fraction(1), 0)]
+    found = [*_of_file(file, _Read(checks.text("split", split), repeats), Fraction(1), 0)]
     scale = math.lcm(*(part.weight.denominator for part in found))
     whole = [int(part.weight * scale) for part in found]
     least = math.gcd(*whole)
@@ -69,7 +91,7 @@ def read(path: Pathish, split: str) -> list[Weighed]:
     for part, weight in zip(found, whole, strict=True):
         base = re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(part.folder.path)).name)[:40] or "folder"
         name = next(name for name in _names(f"{base}-part" if part.is_partial else base) if name not in named)
-        named[name] = Weighed(name, part.folder, weight // least, part.passes)
+        named[name] = Weighed(name, part.folder, weight // least, part.passes, dict(part.subflavors))
     return [*named.values()]
 
 
@@ -81,7 +103,7 @@ def _names(base: str) -> Iterator[str]:
         number += 1
 
 
-def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _of_file(file: Path, wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     if depth > _MOST_NESTED:
         raise ArgumentError(f"{file}: expected at most {_MOST_NESTED} metadatasets inside of each other, found more")
     values, _ = syntax.read(file)
@@ -89,18 +111,21 @@ def _of_file(file: Path, split: str, weight: Fraction, depth: int) -> Iterator[_
     if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
     check_keys(file, values, ("__module__", "__class__", "splits"))
+    split = wanted.split
     if split not in splits:
         raise ArgumentError(f"{file}: split={split!r}: expected one of {', '.join(map(repr, splits)) or 'none'}")
-    yield from _of_node(file, splits[split], split, weight, depth)
+    yield from _of_node(file, splits[split], wanted, weight, depth)
 
 
 def _of_node(
-    file: Path, node: Any, split: str, weight: Fraction, depth: int, share: str | None = None
+    file: Path, node: Any, wanted: _Read, weight: Fraction, depth: int, share: str | None = None
 ) -> Iterator[_Part]:
     """The folders of a path or a blend. `share` is the key of its share in the blend that it is in."""
     values = _values_of(file, node, share)
-    kind = next((kind for kind in ("path", "blend", "blend_epochized", "datasets") if kind in values), None)
-    if kind is None or (joins := values.keys() & _JOINS):
+    # Outer ones win, as in Energon.
+    wanted = wanted._replace(subflavors={**subflavors_of(file, node), **wanted.subflavors})
+    kind = next((kind for kind in _KINDS if kind in values), None)
+    if kind is None or (joins := values.keys() & REFUSED):
         found = ", ".join(sorted(joins if kind else map(str, values))) or "nothing else"
         raise ArgumentError(
             f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins, auxiliary data "
@@ -110,18 +135,18 @@ def _of_node(
         raise ArgumentError(f"{file}: subsets of blends are not offered: name them at its folders")
     check_keys(file, values, {kind, *(_OF_FOLDER if kind == "path" else ())})
     if kind == "path":
-        yield from _of_path(file, values, split, weight, depth)
+        yield from _of_path(file, values, wanted, weight, depth)
         return
     items = values[kind]
     if not isinstance(items, list):
         raise ArgumentError(f"{file}: {kind}: expected a list of paths, found {type(items).__name__}")
     if kind == "blend_epochized":
-        yield from _epochized(file, items, split, weight, depth)
+        yield from _epochized(file, items, wanted, weight, depth)
         return
     weights = [_number(file, item, "weight", "a blend") for item in items]
     for item, part in zip(items, weights, strict=True):
         if part:
-            yield from _of_node(file, item, split, weight * part / sum(weights), depth, "weight")
+            yield from _of_node(file, item, wanted, weight * part / sum(weights), depth, "weight")
 
 
 def _values_of(file: Path, node: Any, share: str | None) -> dict[str, Any]:
@@ -134,42 +159,46 @@ def _values_of(file: Path, node: Any, share: str | None) -> dict[str, Any]:
             f"{file}: shuffle_over_epochs_multiplier: expected 1, each sample once an epoch, found {times!r}: leave it "
             "out; seed=None of gm.PackedDataset reads in order"
         )
-    left_out = {*IRRELEVANT, "shuffle_over_epochs_multiplier", share}
+    left_out = {*NAMES, "shuffle_over_epochs_multiplier", share}
     return {key: value for key, value in node.items() if key not in left_out and value is not None}
 
 
-def _of_path(file: Path, values: Mapping[str, Any], split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _of_path(file: Path, values: Mapping[str, Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     """The folder of a path, or those of another metadataset."""
     for key in values.keys() - {"subset"}:
         if not isinstance(values[key], str):
             raise ArgumentError(f"{file}: {key}: expected text, found {values[key]!r}")
-    given, part = values["path"], values.get("split_part", split)
+    given, part = values["path"], values.get("split_part", wanted.split)
     path = given if "://" in given else os.path.normpath(file.parent / given)
     if not syntax.is_mixture_file(path):
         configs = {key: values.get(key) for key in ("split_config", "dataset_config")}
-        yield _Part(EnergonFolder(path, split=part, subset=_subset(file, values.get("subset")), **configs), weight)
+        folder = EnergonFolder(path, split=part, subset=_subset(file, values.get("subset")), **configs)
+        yield _Part(folder, weight, subflavors={**folder.subflavors, **wanted.subflavors})
         return
     if "subset" in values:
         raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
     if others := sorted(values.keys() & {"split_config", "dataset_config"}):
         raise ArgumentError(f"{file}: {others[0]} of another metadataset is not offered: name it at its folders")
-    yield from _of_file(Path(path), part, weight, depth + 1)
+    yield from _of_file(Path(path), wanted._replace(split=part), weight, depth + 1)
 
 
-def _epochized(file: Path, items: list[Any], split: str, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _epochized(file: Path, items: list[Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     """The folders of a blend whose epoch has each sample so often: weighed by the samples that they give to it."""
     parts: list[_Part] = []
     for item in items:
         times = _number(file, item, "repetitions", "blend_epochized")
-        found = [*_of_node(file, item, split, Fraction(1), depth, "repetitions")]
+        found = [*_of_node(file, item, wanted, Fraction(1), depth, "repetitions")]
+        if not wanted.repeats:
+            parts += (part._replace(weight=Fraction(len(part.folder))) for part in found)
+            continue
         if len(found) != 1 or found[0].passes != 1 or found[0].is_partial:
             raise ArgumentError(f"{file}: repetitions of a blend are not offered: name them at its folders")
         (folder,) = (part.folder for part in found)
         whole, rest = divmod(math.floor(times * len(folder)), len(folder))
         if whole:
-            parts.append(_Part(folder, Fraction(whole * len(folder)), whole))
+            parts.append(found[0]._replace(weight=Fraction(whole * len(folder)), passes=whole))
         if rest:
-            parts.append(_Part(folder.part(rest), Fraction(rest), is_partial=True))
+            parts.append(found[0]._replace(folder=folder.part(rest), weight=Fraction(rest), is_partial=True))
     total = sum(part.weight for part in parts)
     if not total:
         raise ArgumentError(f"{file}: expected repetitions that give a sample, found none in blend_epochized")

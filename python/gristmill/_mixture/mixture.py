@@ -80,25 +80,30 @@ class Mixture:
         *,
         weights_by: Literal["rows", "tokens", "samples"] = "samples",
         on_exhausted: Literal["continue", "stop", "error"] = "continue",
+        repeats: bool | None = None,
+        sample: Any = None,
         **source: Any,
     ) -> "Mixture":
         """The mixture of a metadataset of Megatron-Energon (`MetadatasetV2`), read as it is.
 
         A path, blends of paths with weights, also of other metadatasets, and of folders `split_part`, `subset`,
         `split_config` and `dataset_config`. Energon draws at random; here the shares are exact. A source is named as
-        its folder, `captions`, `captions-2` where that is taken. Subflavors are ignored. Other keys are errors.
+        its folder, `captions`, `captions-2` where that is taken. Keys that are not known are errors.
 
         With `blend_epochized`, an epoch has `floor(repetitions * samples)` samples of each folder: each one as often as
         the whole part says, and for the rest the first ones of each shard, a source of their own that is named
         `captions-part`. The weights are these numbers. With `epochs=1` it is one epoch of the blend, exactly; without,
-        the shares are these.
+        the shares are these. For evaluation each sample counts once, as in Energon's `get_val_dataset`.
 
         Args:
           path: the YAML file. Paths in it start from its folder.
           split: which of its splits; the split part of its folders, where the file does not name another one.
           weights_by: what the weights count, in Energon the samples.
           on_exhausted: what happens at the end of a source with finite `epochs`.
-          source: arguments of each `Source`, such as `sample=gm.ImageText(...)`. `epochs` are those of the blend.
+          repeats: whether `repetitions` count. None: not in the splits `"val"` and `"test"`.
+          sample: the sample of all sources; a dict of samples by the names of sources; or a function that returns the
+            sample for the subflavors of a source, a dict.
+          source: other arguments of each `Source`, such as `on_error`. `epochs` are those of the blend.
 
         Raises:
           ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions and
@@ -107,9 +112,23 @@ class Mixture:
           MissingExtraError: PyYAML is not installed.
         """
         epochs = checks.optional_integer("epochs", source.pop("epochs", None), 1, 2**32)
+        if repeats is None:
+            repeats = split not in energon.EVALUATED
+        checks.boolean("repeats", repeats)
+        folders = energon.read(path, split, repeats=repeats)
+        if isinstance(sample, Mapping) and sample.keys() != (names := {found.name for found in folders}):
+            raise ArgumentError(
+                f"sample={sorted(map(str, sample))}: expected a sample for each of the sources {sorted(names)}"
+            )
         sources = {
-            name: Source(folder, weight=weight, epochs=epochs and epochs * passes, **source)
-            for name, folder, weight, passes in energon.read(path, split)
+            name: Source(
+                folder,
+                weight=weight,
+                epochs=epochs and epochs * passes,
+                sample=sample[name] if isinstance(sample, Mapping) else sample(flavors) if callable(sample) else sample,
+                **source,
+            )
+            for name, folder, weight, passes, flavors in folders
         }
         return cls(sources, weights_by=weights_by, on_exhausted=on_exhausted)
 

@@ -23,7 +23,7 @@ from gristmill._prompts.reading import Arena, JoinedArena, Plan, Reading
 from gristmill._prompts.rows import ROWS, as_rows, written
 from gristmill._prompts.spec import EXTRA, PromptSource, PromptSpec
 from gristmill._sample import plans
-from gristmill._sample.plans import ChatPlan, CompletionPlan
+from gristmill._sample.plans import ChatPlan, CompletionPlan, begins_with_a_list
 from gristmill._sample.samples import Chat, Completion, Text, check_ends
 from gristmill._shards.counting import count_records
 from gristmill._shards.hive import check_keeps_some, with_folders
@@ -35,7 +35,6 @@ from gristmill._spec import fingerprints, quarantine
 from gristmill._spec.arguments import ARGUMENTS as PACKED_ARGUMENTS
 from gristmill._spec.arguments import REQUIRED
 from gristmill._spec.checking import check
-from gristmill._spec.source import begins_with_a_list
 from gristmill._tokenizer.encoder import Encoder, as_encoder, check_is_function, core_of, special_token_id
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path

@@ -6,8 +6,8 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._images.video import VideoModel
-from gristmill._sample.image_fields import Fields, extensions, guess, key_of, with_field
-from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._sample.image_fields import Fields, check_names_no_text, extensions, guess, key_of, with_field
+from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path
 from gristmill.errors import ArgumentError, GristmillError
@@ -40,6 +40,11 @@ def resolve(sample: ImageText, shards: Manifest, records: Records) -> Fields:
     named, text = dict(sample.fields or {}), sample.text
     medium, default = ("videos", _VIDEOS) if isinstance(sample.model, VideoModel) else ("images", _IMAGES)
     images = extensions(named.pop(medium, default))
+    if sample.record is not None:
+        return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)
+    if isinstance(text, (Completion, Preference)):
+        check_names_no_text(named)
+        return Fields(images, text, keys=images)
     keys = {name: key_of(value) for name, value in named.items()}
     if "text" in keys:
         text = with_field(text, Text(keys["text"]), Text)

@@ -8,7 +8,9 @@ from typing import Any
 
 from gristmill._core import Records
 from gristmill._images.video import VideoModel
-from gristmill._sample.samples import Chat, ImageText, Text
+from gristmill._sample import energon_samples
+from gristmill._sample.record_function import RecordFunction
+from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
 from gristmill._shards.energon_files import MEDIA, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
@@ -48,14 +50,16 @@ class Fields:
       text: the text or conversation beside them.
       of_folder: whether dataset.yaml says both. Then each part is a whole extension, and a sample has the images of
         the first of them that it has.
+      record: the function that makes the record with the keys of `text`.
       paths: by keys of `text`, the parts of which the value is the first that a sample has, with the keys that lead
         into its JSON. A key that is not here means what `gm.Text` says.
       keys: of records that are no groups of a tar, the keys of images; `parts` are the same.
     """
 
     parts: list[str]
-    text: Text | Chat
+    text: "Text | Chat | Completion | Preference"
     of_folder: bool = False
+    record: RecordFunction | None = None
     paths: dict[str, list[list[str]]] = field(default_factory=dict)
     keys: list[str] | None = None
 
@@ -72,14 +76,25 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
       ArgumentError: it cannot be told, or is named twice.
       ShardError: the first record cannot be read.
     """
+    medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
+    if sample.record is not None:
+            images = extensions((sample.fields or {}).get(medium, default))
+        return Fields(images, Chat() if sample.text is None else sample.text, record=sample.record)
     if folder is not None and folder.refusal and not _names_all(sample):
         raise ArgumentError(folder.refusal)
+    if folder is not None and folder.sample_type and not _names_all(sample):
+        made = energon_samples.text_of(folder.sample_type, sample.text, "name what is read in fields= or record=")
+        images = [part for (part,) in alternatives(folder.fields["images"])] if folder.fields else [*IMAGES]
+        record = energon_samples.function_of(folder.sample_type)
+        return Fields(images, made, of_folder=bool(folder.fields), record=record)
     if folder is not None and folder.fields and sample.fields is None:
         return _of_folder(folder.fields, sample.text)
-    medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
     named, text = dict(sample.fields or {}), sample.text
     names_images = medium in named or medium == "videos"
     images = extensions(named.pop(medium, default))
+    if isinstance(text, (Completion, Preference)):
+        check_names_no_text(named)
+        return Fields(images, text)
     keys = {name: key_of(value) for name, value in named.items()}
     if "conversation" in keys:
         text = with_field(text, Chat(field=keys["conversation"], format="chatml"), Chat)
@@ -98,7 +113,7 @@ def _names_all(sample: ImageText) -> bool:
     return medium in fields and (sample.text is not None or len(fields) > 1)
 
 
-def _of_folder(fields: Mapping[str, str], text: "Text | Chat | None") -> Fields:
+def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Preference | None") -> Fields:
     """The fields of a folder, but for a text that the sample names."""
     paths: dict[str, list[list[str]]] = {}
 
@@ -130,6 +145,16 @@ def extensions(given: Any) -> list[str]:
     """Extensions of a list, or of a text such as WebDataset's `jpg;jpeg;png` or Energon's `jpg,png`."""
     listed = re.split("[,;]", given) if isinstance(given, str) else list(given)
     return [extension.strip().removeprefix(".") for extension in listed]
+
+
+def check_names_no_text(named: Mapping[str, Any]) -> None:
+    """The parts that a sample names beside its images are none, since its text names keys itself.
+
+    Raises:
+      ArgumentError: there are some.
+    """
+    if named:
+        raise ArgumentError(f"fields={sorted(named)!r}: text= names the keys of the texts; leave them out")
 
 
 def with_field(text: "Text | Chat | None", named: "Text | Chat", kind: type) -> "Text | Chat":

@@ -35,7 +35,7 @@ KINDS: Mapping[str, type[Sample]] = {
     "image_text": ImageText,
 }
 # The kinds of the text beside images.
-TEXTS = ("text", "chat")
+TEXTS = ("text", "chat", "instruction", "completion", "preference")
 
 
 def parse(words: Iterable[str]) -> dict[str, Any] | None:
@@ -155,7 +155,7 @@ def _with_parts(values: Mapping[str, Any]) -> dict[str, Any]:
         found["model"] = ImageModel(**model)
     if isinstance(text := found.get("text"), Mapping):
         if text.get("kind") not in TEXTS:
-            kinds = " or ".join(map(repr, TEXTS))
+            kinds = " or ".join([", ".join(map(repr, TEXTS[:-1])), repr(TEXTS[-1])])
             raise ArgumentError(f"text={dict(text)!r}: expected a kind, {kinds}, found {text.get('kind')!r}")
         found["text"] = make(text)
     return found

@@ -28,6 +28,7 @@ from gristmill._images.model import ImageModel, core_of_model
 from gristmill._images.video import VideoModel, core_of_video
 from gristmill._sample import image_columns, image_fields
 from gristmill._sample.fields import described
+from gristmill._sample.record_function import RecordFunction
 from gristmill._sample.samples import (
     Chat,
     Completion,
@@ -38,12 +39,14 @@ from gristmill._sample.samples import (
     Sample,
     Text,
     Tokens,
+    halves_of,
 )
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._tokenizer import special_tokens
 from gristmill._tokenizer.encoder import Encoder, check_special_tokens, core_of, token_id
 from gristmill._util import checks
+from gristmill._util.local_files import utf8_path
 from gristmill.errors import ArgumentError, GristmillError, TemplateError
 
 _LOGGER = logging.getLogger("gristmill")
@@ -208,8 +211,8 @@ class ImageTextPlan:
     """How records become samples with images. The core reads it in `rust/python/sample.rs`.
 
     Attributes:
-      text_field: the key of the text.
-      chat: or how a conversation is rendered.
+      texts: the key of the text, or how a conversation or completion is made; of a pair both.
+      record_function: the function from the parts of a record to the one with these keys.
       parts: the extensions of images.
       first_of: those that are whole ones, of which a sample has the images of the first that it has, where a folder
         says that.
@@ -228,8 +231,8 @@ class ImageTextPlan:
 
     has_mask: ClassVar[bool] = True
     makes_several: ClassVar[bool] = False
-    text_field: str | None
-    chat: ChatPlan | None
+    texts: "list[str | ChatPlan | CompletionPlan]"
+    record_function: "RecordFunction | None"
     parts: list[str]
     first_of: list[str] | None
     paths: dict[str, list[list[str]]]
@@ -284,17 +287,19 @@ def make_with_images(
         raise ArgumentError(f"image_root={sample.image_root!r}: the images of a tar are its members; leave it out")
     else:
         fields = image_fields.resolve(sample, folder, shards, max_document_bytes)
-    text = fields.text
+    halves = halves_of(fields.text)
     names_parts = fields.of_folder or bool({"images", "videos"} & (sample.fields or {}).keys())
     image_token, image_text, template_text, untrained = _image_tokens(core, encoder, sample)
     words = {} if image_token is None else _words(core, encoder, sample, image_token)
-    chat = make(text, encoder) if isinstance(text, Chat) else None
+    texts = [_text(half, encoder, shards, max_document_bytes, is_made=fields.record is not None) for half in halves]
+    fingerprints = [
+        repr(half) if isinstance(made, str) else made.fingerprint for half, made in zip(halves, texts, strict=True)
+    ]
+    has_all_parts = names_parts or fields.keys is not None or isinstance(model, VideoModel)
     return ImageTextPlan(
-        text_field=None if isinstance(text, Chat) else text.field,
-        chat=chat,
-        parts=fields.parts
-        if names_parts or fields.keys or isinstance(model, VideoModel)
-        else [*fields.parts, *image_fields.OTHER_IMAGES],
+        texts=texts,
+        record_function=fields.record,
+        parts=fields.parts if has_all_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
         image_keys=fields.keys,
         image_root=sample.image_root,
@@ -302,7 +307,7 @@ def make_with_images(
         paths=fields.paths,
         image_model=core,
         image_token=image_token,
-        template_text=template_text if chat else "",
+        template_text=template_text if any(isinstance(made, ChatPlan) for made in texts) else "",
         image_text=image_text,
         untrained=untrained + [ids[0] for word, ids in words.items() if word.strip()][1:],
         words=list(words.values()),
@@ -316,7 +321,8 @@ def make_with_images(
             sample,
             model=_named(model),
             fields=fields.described,
-            text=chat.fingerprint if chat else repr(text),
+            text=fingerprints[0] if len(fingerprints) == 1 else f"Preference({', '.join(fingerprints)})",
+            record=fields.record and fields.record.described,
             image_root=None,
         ),
     )
@@ -338,6 +344,31 @@ def _row_model(model: ImageModel | ImageFunction | VideoModel, core: _core.Image
         return _named(model)
     values, mean, std = patch
     return f"patches of {values} values with mean {tuple(mean)} and deviation {tuple(std)}"
+
+
+def _text(
+    half: "Text | Chat | Completion", encoder: Encoder, shards: Manifest, max_document_bytes: int, *, is_made: bool
+) -> "str | ChatPlan | CompletionPlan":
+    """The plan of the text beside images. `is_made`: of a record that a function makes, of which nothing is known."""
+    if isinstance(half, Text):
+        return half.field
+    if isinstance(half, Chat):
+        return make(half, encoder)
+    has_messages = not is_made and begins_with_a_list(half.prompt_field, max_document_bytes, shards)
+    return make(half, encoder, has_messages=has_messages)
+
+
+def begins_with_a_list(field: str, max_document_bytes: int, manifest: Manifest) -> bool:
+    """Whether the first record that can be read has a list under a key."""
+    for path, size in manifest:
+        try:
+            records = _core.Records(utf8_path(path), size, max_document_bytes, storage=manifest.storage_options)
+            members = records.next()
+        except GristmillError:
+            continue  # A run finds it, and says so.
+        if members:
+            return any(key == field and kind == "array" for key, kind, _ in members)
+    return False
 
 
 def _named(model: ImageModel | ImageFunction | VideoModel) -> str:

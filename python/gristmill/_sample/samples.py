@@ -10,6 +10,7 @@ from gristmill._images.function import ImageFunction
 from gristmill._images.model import ImageModel
 from gristmill._images.video import VideoModel
 from gristmill._sample.fields import CarriedField, Field, carried, check_fields, union
+from gristmill._sample.record_function import RecordFunction
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError
@@ -443,6 +444,7 @@ class ImageText:
 
     - With a text all other tokens are trained on, and EOS. A text that holds `<image>` has its images there, as many as
       the sample has; any other one has them in front.
+    - A completion likewise; it is trained on, and its prompt is not.
     - A conversation is rendered by its chat template, in which each image is a part `{"type": "image"}`; `<image>` in
       a message stands for such a part. Where parts name members, as `"image": "left.jpg"`, their images are these, else
       those of the sample in order. With `format="chatml"` the images of a message come before its text, whose
@@ -468,7 +470,9 @@ class ImageText:
         the natural order of their extensions; `jpgs` is a pickled list of `bytes`, of which nothing is unpickled.
         Records have keys in place of extensions: `"images"` are those of images, in this order; else `images` and
         `image`.
-      text: `Text` or `Chat`; None: as `fields` says.
+      text: `Text`, `Chat`, `Instruction`, `Completion` or `Preference` of these; None: as `fields` says.
+      record: the function that makes of the parts of a record the one whose keys `text` names, by default those of
+        `Chat`. None: the record itself, or what a folder's sample type says.
       max_images: the most images of a row.
       images: `"uint8"`: resized pixels; `"float32"`: normalized ones, those of the model's processor in
         `transformers`.
@@ -486,20 +490,25 @@ class ImageText:
 
     model: "str | ImageModel | ImageFunction | VideoModel"
     fields: "Mapping[str, Any] | None" = None
-    text: "Text | Chat | None" = None
+    text: "Text | Chat | Completion | Preference | None" = None
     max_images: int = 8
     images: Literal["uint8", "float32"] = "uint8"
     mrope: bool = False
     max_patches: int | None = None
     image_token: str | None = None
     image_root: str | None = None
+    record: RecordFunction | None = None
 
     def __post_init__(self) -> None:
         if not isinstance(self.model, (str, ImageModel, ImageFunction, VideoModel)):
             kinds = "a name, a gm.ImageModel, a gm.ImageFunction or a gm.VideoModel"
             raise checks.wrong_type("model", self.model, kinds)
-        if self.text is not None and (not isinstance(self.text, (Text, Chat)) or isinstance(self.text, Instruction)):
-            raise checks.wrong_type("text", self.text, "gm.Text, gm.Chat or None")
+        if self.text is not None and not isinstance(self.text, (Text, Chat, Completion, Preference)):
+            raise checks.wrong_type(
+                "text", self.text, "gm.Text, gm.Chat, gm.Instruction, gm.Completion, gm.Preference or None"
+            )
+        if self.record is not None and not isinstance(self.record, RecordFunction):
+            raise checks.wrong_type("record", self.record, "gm.RecordFunction or None")
         if isinstance(self.text, Chat) and self.text.samples != "conversation":
             raise ArgumentError(
                 f"samples={self.text.samples!r}: a conversation with images is one sample; leave samples= out"
@@ -528,6 +537,8 @@ class ImageText:
             raise ArgumentError(f"fields={sorted(unknown)!r}: expected {medium}, and text or conversation")
         if {"text", "conversation"} <= self.fields.keys():
             raise ArgumentError("fields: expected a text or a conversation, got both")
+        if self.record is not None and self.fields.keys() - {medium}:
+            raise ArgumentError(f"fields={sorted(self.fields)!r}: text= names keys of what record= makes; leave it out")
         for name, value in self.fields.items():
             if name != medium:
                 checks.text(f"fields[{name!r}]", value)
@@ -552,12 +563,17 @@ def check(name: str, value: Any) -> Sample | None:
     )
 
 
+def halves_of(sample: Any) -> list[Any]:
+    """The chosen and the rejected sample of a pair, also of one with images; else its text, or the sample itself."""
+    of = sample.text if isinstance(sample, ImageText) else sample
+    return [of.chosen, of.rejected] if isinstance(of, Preference) else [of]
+
+
 def fields_of(sample: Sample | None) -> list[CarriedField]:
     """The fields of a sample as the core takes them, with that of the weights of messages."""
-    if isinstance(sample, Preference):
-        chosen, rejected = fields_of(sample.chosen), fields_of(sample.rejected)
-        return union({"chosen": chosen, "rejected": rejected})
-    of = sample.text if isinstance(sample, ImageText) else sample
+    of, *rejected = halves_of(sample)
+    if rejected:
+        return union({"chosen": fields_of(of), "rejected": fields_of(*rejected)})
     found = carried(of.fields) if of is not None else []
     options = of.options if isinstance(of, Completion) else vars(of) if isinstance(of, Chat) else {}
     if options.get("train_key") is not None:

@@ -2,8 +2,8 @@
 
 import json
 import re
-from collections.abc import Collection, Iterator, Mapping
-from dataclasses import dataclass
+from collections.abc import Collection, Iterator, Mapping, Sequence
+from dataclasses import dataclass, field, replace
 from pathlib import Path
 from typing import Any
 
@@ -12,15 +12,17 @@ from gristmill.errors import ArgumentError, MissingExtraError
 
 META = ".nv-meta"
 
+# Keys that say how samples are called, by which the caller may choose how they are read.
+NAMES = frozenset({"subflavors", "subflavor"})
 # Keys of dataset.yaml that change neither which samples there are nor what is read of them: what Energon's encoders
 # know samples by, in which order its workers read, and how it decodes what is not read here.
 DATASET_IRRELEVANT = frozenset(
-    {"subflavors", "subflavor", "parallel_shard_iters", "max_samples_per_sequence", "auto_decode",
+    {"parallel_shard_iters", "max_samples_per_sequence", "auto_decode",
      "ignore_decoder_errors", "av_decode", "video_decode_audio", "guess_content"}
 )  # fmt: skip
-_DATASET_FOLLOWED = frozenset(
+DATASET_FOLLOWED = frozenset(
     {"__module__", "__class__", "sample_type", "field_map", "sample_loader", "part_filter", "decoder", "image_decode",
-     "shuffle_over_epochs"}
+     "shuffle_over_epochs", *NAMES}
 )  # fmt: skip
 # Keys of a `decoder:`, which is Energon's SampleDecoder, of the same kind.
 DECODER_IRRELEVANT = frozenset({"__module__", "__class__", "av_decode", "video_decode_audio", "guess_content"})
@@ -41,10 +43,30 @@ _FIELDS = {
     "conversation": "conversation", "tools": "tools",
 }  # fmt: skip
 _UNSEEN = frozenset({"video", "videos", "audio", "audios", "vids"})
-# Classes of samples, without `Sample` or `Webdataset` at the end, that hold more than a text beside an image.
-_OTHER_KINDS = frozenset(
-    {"Image", "ImageClassification", "VQA", "MultiChoiceVQA", "OCR", "VQAOCR", "VidQA", "Interleaved",
-     "SimilarityInterleaved", "Joined", "MultiMixQA"}
+# Classes of samples, without `Sample` or `Webdataset` at the end, that are no texts beside images.
+_OTHER_KINDS = {
+    "Image": "has no text to train on",
+    "VidQA": "has a video, and videos are not read",
+    "Joined": "is joined of several folders: join them in one",
+    "MultiMixQA": "is made by code, which is not run",
+}
+# Classes of which one field is the text.
+_CAPTIONS = {
+    "OCR": {"text": "text"},
+    "ImageClassification": {"label_name": "text"},
+}
+# Classes whose fields are read together: those that are read, of which the first must be there.
+_SAMPLE_TYPES: Mapping[str, tuple[str, ...]] = {
+    "VQA": ("context", "answers", "answer_weights"),
+    "VQAOCR": ("context", "answers", "answer_weights"),
+    "MultiChoiceVQA": ("context", "choices", "correct_choice_idx"),
+    "Interleaved": ("sequence",),
+    "SimilarityInterleaved": ("texts", "matched_text_indices", "similarity_matrix"),
+}
+# Fields of these classes, of which nothing is trained on: boxes, and the text of an image beside a question.
+_LEFT = frozenset(
+    {"text", "label", "block_boxes", "block_classes", "block_text", "lines_boxes", "lines_text", "words_boxes",
+     "words_text", "chars_boxes", "chars_text"}
 )  # fmt: skip
 # How Energon decodes images to RGB; all others give grey values or alpha.
 _TO_RGB = frozenset({"rgb8", "rgb", "torchrgb8", "torchrgb", "torch", "pil", "pilrgb"})
@@ -57,8 +79,22 @@ MEDIA = frozenset(
 _FIELD = re.compile(r"([^\[\],]+)((?:\[[^\[\]]+\])*)")
 _ADVICE = (
     "write its samples as captions or conversations, or say what is read: gm.ImageText(model, "
-    'fields={"images": ["jpg"], "text": "txt"}), or "conversation" in place of "text"'
+    'fields={"images": ["jpg"], "text": "txt"}), or "conversation" in place of "text", or '
+    'record=gm.RecordFunction(cook, fields=["json"]), a function that makes messages of parts'
 )
+
+
+@dataclass(frozen=True)
+class SampleType:
+    """A class of samples whose fields are read together.
+
+    Attributes:
+      name: the class.
+      fields: the parts of its fields.
+    """
+
+    name: str
+    fields: dict[str, str]
 
 
 @dataclass(frozen=True)
@@ -67,10 +103,16 @@ class DatasetConfig:
 
     Attributes:
       fields: the fields of `gm.ImageText` that it names, as it writes them; None if it names none.
+      sample_type: the class of samples whose fields are read together; None if samples are texts beside images.
+      subflavors: what it calls its samples.
+      left: the fields that it names of which nothing is read, with their parts.
       refusal: why samples are not read as it says, and what to do; None if they are.
     """
 
     fields: dict[str, str] | None = None
+    sample_type: "SampleType | None" = None
+    subflavors: Mapping[str, Any] = field(default_factory=dict)
+    left: Mapping[str, str] = field(default_factory=dict)
     refusal: str | None = None
 
 
@@ -224,20 +266,33 @@ def read_dataset(meta: Path, dataset_config: str | None = None) -> DatasetConfig
     file, values = read(meta, "dataset", dataset_config or "dataset.yaml", optional=dataset_config is None)
     if not values:
         return DatasetConfig()
-    check_keys(file, values, DATASET_IRRELEVANT | _DATASET_FOLLOWED, DATASET_REFUSED)
+    check_keys(file, values, DATASET_IRRELEVANT | DATASET_FOLLOWED, DATASET_REFUSED)
     if values.get("shuffle_over_epochs", 1) not in (1, None):
         raise ArgumentError(
             f"{file}: shuffle_over_epochs: expected 1, each sample once an epoch, found "
             f"{shortened(values['shuffle_over_epochs'])}: leave it out"
         )
     try:
-        return DatasetConfig(fields=_fields_of(values))
+        found = _config_of(values)
     except ArgumentError as error:
-        return DatasetConfig(refusal=f"{file}: {error}; {_ADVICE}")
+        found = DatasetConfig(refusal=f"{file}: {error}; {_ADVICE}")
+    return replace(found, subflavors=subflavors_of(file, values))
 
 
-def _fields_of(values: Mapping[str, Any]) -> "dict[str, str] | None":
-    """The fields that samples have by their class and its field_map; None if code makes them of all parts.
+def subflavors_of(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+    """The names that a file or a node of it gives to its samples, of which the old `subflavor` is one.
+
+    Raises:
+      ArgumentError: they are no names and values.
+    """
+    found, old = values.get("subflavors") or {}, values.get("subflavor")
+    if not isinstance(found, Mapping):
+        raise ArgumentError(f"{file}: subflavors: expected names and values, found {shortened(found)}")
+    return {**({} if old is None else {"__subflavor__": old}), **found}
+
+
+def _config_of(values: Mapping[str, Any]) -> DatasetConfig:
+    """The fields that samples have by their class and its field_map; none if code makes them of all parts.
 
     Raises:
       ArgumentError: they are not read as it says.
@@ -247,17 +302,46 @@ def _fields_of(values: Mapping[str, Any]) -> "dict[str, str] | None":
         raise ArgumentError(f"its {' and '.join(loaders)} say what a sample is, which is code and is not run")
     kind = re.sub(r"(Sample|Webdataset|WebdatasetFactory)$", "", name)
     if kind in _OTHER_KINDS:
-        raise ArgumentError(
-            f"gm.ImageText reads captions, texts and conversations, and no {name}, of which a part alone would be "
-            "trained on as if it were all"
-        )
+        raise ArgumentError(f"its {name} is not read by gm.ImageText: it {_OTHER_KINDS[kind]}")
     _check_decoders(values)
     field_map = values.get("field_map")
     if field_map is None and kind == "Crude":
-        return None
+        return DatasetConfig()
     if not isinstance(field_map, Mapping) or not field_map:
         raise ArgumentError(f"expected a field_map, found {shortened(field_map)}")
-    return dict(_mapped(name, field_map))
+    for field_name, part in field_map.items():
+        if not isinstance(part, str):
+            raise ArgumentError(f"its field {field_name!r}: expected a part, found {shortened(part)}")
+    if kind in _SAMPLE_TYPES:
+        return _of_sample_type(f"{kind}Sample", _SAMPLE_TYPES[kind], field_map)
+    names = _CAPTIONS.get(kind, {})
+    left = {own: part for own, part in field_map.items() if names and own in _LEFT and own not in names}
+    named = {names.get(own, own): part for own, part in field_map.items() if own not in left}
+    return DatasetConfig(fields=dict(_mapped(name, named)), left=left)
+
+
+def _of_sample_type(name: str, read: Sequence[str], field_map: Mapping[str, str]) -> DatasetConfig:
+    """The fields of a class of samples that are read together.
+
+    Raises:
+      ArgumentError: it has others, or lacks the first of them.
+    """
+    images = {own: part for own, part in field_map.items() if _FIELDS.get(own) == "images"}
+    left = {own: part for own, part in field_map.items() if own in _LEFT}
+    fields = {own: part for own, part in field_map.items() if own in read}
+    if unknown := field_map.keys() - {*images, *left, *fields}:
+        unseen = "is of videos or audio, which are not read" if unknown & _UNSEEN else f"of {name} is not read"
+        raise ArgumentError(f"its field {min(map(str, unknown & _UNSEEN or unknown))!r} {unseen}")
+    if read[0] not in fields:
+        raise ArgumentError(f"expected the field {read[0]!r} of a {name}, found {', '.join(map(repr, field_map))}")
+    for own, part in (images | fields).items():
+        _check_part(own, _FIELDS.get(own, own), part)
+    if not images and name != "InterleavedSample":
+        raise ArgumentError(f"expected a field that is the image of a {name}")
+    if len(images) > 1:
+        raise ArgumentError(f"its fields {' and '.join(map(repr, images))} are both the images")
+    found = dict(zip(["images"], images.values(), strict=False))
+    return DatasetConfig(fields=found, sample_type=SampleType(name, fields), left=left)
 
 
 def _class_of(values: Mapping[str, Any]) -> str:
@@ -290,18 +374,16 @@ def _mapped(name: str, field_map: Mapping[Any, Any]) -> Iterator[tuple[str, str]
       ArgumentError: it has others, or a part that cannot be what it stands for.
     """
     own: dict[str, str] = {}
-    for field, part in field_map.items():
-        if field in _UNSEEN:
-            raise ArgumentError(f"its field {field!r} is of videos or audio, which are not read")
-        if field not in _FIELDS:
+    for own_name, part in field_map.items():
+        if own_name in _UNSEEN:
+            raise ArgumentError(f"its field {own_name!r} is of videos or audio, which are not read")
+        if own_name not in _FIELDS:
             of_class = f" of {name}" if name else ""
-            raise ArgumentError(f"its field {field!r}{of_class} is not read by gm.ImageText")
-        if not isinstance(part, str):
-            raise ArgumentError(f"its field {field!r}: expected a part, found {shortened(part)}")
-        if (kind := _FIELDS[field]) in own:
-            raise ArgumentError(f"its fields {own[kind]!r} and {field!r} are both the {kind}")
-        _check_part(field, kind, part)
-        own[kind] = field
+            raise ArgumentError(f"its field {own_name!r}{of_class} is not read by gm.ImageText")
+        if (kind := _FIELDS[own_name]) in own:
+            raise ArgumentError(f"its fields {own[kind]!r} and {own_name!r} are both the {kind}")
+        _check_part(own_name, kind, part)
+        own[kind] = own_name
         yield kind, part
     if name.startswith("Captioning") and "images" not in own:
         raise ArgumentError(f"expected a field that is the image of a {name}")

@@ -98,6 +98,21 @@ class EnergonFolder:
         return self._config.fields and dict(self._config.fields)
 
     @property
+    def sample_type(self) -> "energon_files.SampleType | None":
+        """The class of its samples, by dataset.yaml, whose fields are read together; None of texts beside images."""
+        return self._config.sample_type
+
+    @property
+    def subflavors(self) -> "dict[str, Any]":
+        """The names that dataset.yaml gives to its samples."""
+        return dict(self._config.subflavors)
+
+    @property
+    def unread(self) -> "dict[str, str]":
+        """The fields that dataset.yaml names and of which nothing is read, with their parts."""
+        return dict(self._config.left)
+
+    @property
     def refusal(self) -> str | None:
         """Why `ImageText` does not read samples as dataset.yaml says, and what to do; None if it does."""
         return self._config.refusal

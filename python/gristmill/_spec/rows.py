@@ -10,7 +10,7 @@ import numpy as np
 import gristmill._core as _core
 from gristmill._sample.fields import CarriedField
 from gristmill._sample.plans import ImageTextPlan
-from gristmill._sample.samples import ImageText, Preference
+from gristmill._sample.samples import ImageText, halves_of
 from gristmill._spec.arguments import Rows, arguments_of
 from gristmill._util import checks
 from gristmill.errors import ArgumentError
@@ -45,7 +45,7 @@ def make_rows(values: Mapping[str, Any], *, has_sample_fields: bool = False) -> 
         rows = _with_bounded_segments(rows)
     if isinstance(values["sample"], ImageText):
         _check_images(rows)
-    if isinstance(values["sample"], Preference):
+    if len(halves_of(values["sample"])) > 1:
         _check_pairs(rows)
     return rows
 

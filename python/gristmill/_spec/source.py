@@ -3,9 +3,8 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill._core import Records
 from gristmill._sample import plans
-from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of
+from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of, halves_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.hive import with_folders
 from gristmill._shards.indexes import warn_of_missing_indexes
@@ -16,8 +15,7 @@ from gristmill._shards.sidecars import with_sidecars
 from gristmill._spec import quarantine
 from gristmill._spec.arguments import ARGUMENTS, SourceSpec, arguments_of
 from gristmill._tokenizer.encoder import as_encoder, check_is_function, special_token_id
-from gristmill._util.local_files import utf8_path
-from gristmill.errors import ArgumentError, GristmillError
+from gristmill.errors import ArgumentError
 
 
 def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
@@ -51,7 +49,8 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
         )
     eos = False if are_ready and values["eos"] is None else values["eos"]
     half = plan.chosen if isinstance(plan, plans.PairPlan) else plan
-    if isinstance(half, plans.ChatPlan) or getattr(half, "chat", None):
+    half = plan.texts[0] if isinstance(plan, plans.ImageTextPlan) else half
+    if isinstance(half, plans.ChatPlan):
         eos = False if eos is None else eos
         check_ends({**values, "eos": eos})
     found = {
@@ -66,8 +65,7 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     }
     own = {key: found.get(key, values[key]) for key in _ARGUMENTS}
     sample = values["sample"]
-    halves = [sample.chosen, sample.rejected] if isinstance(sample, Preference) else [sample]
-    return SourceSpec(name=name, sample_fields=[fields_of(half) for half in halves], **own)
+    return SourceSpec(name=name, sample_fields=[fields_of(half) for half in halves_of(sample)], **own)
 
 
 _ARGUMENTS = tuple(arguments_of(SourceSpec))
@@ -85,22 +83,9 @@ def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None,
     if isinstance(sample, ImageText):
         return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
     if isinstance(sample, Completion):
-        has_messages = begins_with_a_list(sample.prompt_field, values["max_document_bytes"], manifest)
+        has_messages = plans.begins_with_a_list(sample.prompt_field, values["max_document_bytes"], manifest)
         return plans.make(sample, encoder, has_messages=has_messages)
     return None if sample is None else plans.make(sample, encoder)
-
-
-def begins_with_a_list(field: str, max_document_bytes: int, manifest: Manifest) -> bool:
-    """Whether the first record that can be read has a list under a key."""
-    for path, size in manifest:
-        try:
-            records = Records(utf8_path(path), size, max_document_bytes, storage=manifest.storage_options)
-            members = records.next()
-        except GristmillError:
-            continue  # A run finds it, and says so.
-        if members:
-            return any(key == field and kind == "array" for key, kind, _ in members)
-    return False
 
 
 def _text_field(values: Mapping[str, Any]) -> str:

@@ -2,6 +2,7 @@
 
 import itertools
 import json
+import math
 import pickle
 import struct
 import tarfile
@@ -278,6 +279,78 @@ def test_epochs_of_a_blend_have_exactly_the_repetitions(folder, tokenizer, tmp_p
             for source, count in enumerate(counts.values()):
                 assert abs(order[:length].count(source) - length * count / 43) <= 1.5
     assert_resumes(dataset, 5)
+
+
+@pytest.mark.parametrize("split", ["val", "test", "train"])
+def test_evaluation_of_an_epochized_blend_has_each_sample_once(folder, tokenizer, tmp_path, split):
+    here = f"./{folder.name}"
+    items = [
+        {"repetitions": 2, "path": here, "split_part": "train"},
+        {"repetitions": 0.25, "path": here, "split_part": "val"},
+    ]
+    path = metadataset(
+        tmp_path.parent / "once.yaml",
+        **{split: {"blend_epochized": [*items, {"blend": [{"path": here, "split_part": "train"}]}]}},
+    )
+    sizes = [len(gm.EnergonFolder(folder, split=part)) for part in ("train", "val", "train")]
+
+    def shares_of(**more):
+        return [source.weight for source in gm.Mixture.from_energon(path, split, **more).sources.values()]
+
+    if split == "train":
+        metadataset(path, train={"blend_epochized": items})
+        assert shares_of() == [2 * sizes[0], sizes[1] // 4]
+        assert shares_of(repeats=False) == sizes[:2]
+        return
+    once = [size // math.gcd(*sizes) for size in sizes]
+    assert shares_of() == once
+    mixture = gm.Mixture.from_energon(path, split, sample=gm.ImageText(MODEL), epochs=1)
+    dataset = gm.PackedDataset(
+        mixture, tokenizer=tokenizer, packing="pad", sequence_length=128, lanes=1, eos=False, seed=None
+    )
+    with iter(dataset) as iterator:
+        assert sum(1 for _ in iterator) == sum(sizes)
+        assert {own["documents"] for own in iterator.stats()["sources"].values()} == {*sizes}
+    with pytest.raises(gm.ArgumentTypeError, match="repeats"):
+        gm.Mixture.from_energon(path, split, repeats="no")
+
+
+def test_samples_of_a_mixture_are_chosen_by_name_or_by_subflavors(folder, tmp_path):
+    meta = folder / ".nv-meta" / "dataset.yaml"
+    described = json.loads(meta.read_text()) if meta.is_file() and meta.read_text().startswith("{") else {}
+    meta.write_text(json.dumps({**described, "__class__": "CrudeWebdataset", "subflavors": {"kind": "own", "a": 1}}))
+    here = f"./{folder.name}"
+    inner = metadataset(
+        tmp_path.parent / "inner-names.yaml",
+        train={"blend": [{"path": here, "subflavors": {"kind": "inner"}}, {"path": here, "subflavor": "old"}]},
+    )
+    path = metadataset(
+        tmp_path.parent / "names.yaml",
+        train={"blend": [{"path": here}, {"path": f"./{inner.name}", "subflavors": {"kind": "outer", "b": 2}}]},
+    )
+    captions, chats = gm.ImageText(MODEL, text=gm.Text("txt")), gm.ImageText(MODEL, text=gm.Text("caption"))
+    seen = []
+
+    def choose(subflavors):
+        seen.append(subflavors)
+        return captions if subflavors["kind"] == "own" else chats
+
+    found = gm.Mixture.from_energon(path, sample=choose)
+    assert seen == [
+        {"kind": "own", "a": 1},
+        {"kind": "outer", "a": 1, "b": 2},
+        {"kind": "outer", "a": 1, "b": 2, "__subflavor__": "old"},
+    ]
+    assert [source.arguments["sample"] for source in found.sources.values()] == [captions, chats, chats]
+    names = [*found.sources]
+    by_name = gm.Mixture.from_energon(path, sample=dict(zip(names, [chats, captions, chats], strict=True)))
+    assert [source.arguments["sample"] for source in by_name.sources.values()] == [chats, captions, chats]
+    for given in ({names[0]: chats}, dict.fromkeys([*names, "other"], chats)):
+        with pytest.raises(gm.ArgumentError, match=f"expected a sample for each of the sources \\['{names[0]}'"):
+            gm.Mixture.from_energon(path, sample=given)
+    meta.write_text(json.dumps({"__class__": "CrudeWebdataset", "subflavors": ["a"]}))
+    with pytest.raises(gm.ArgumentError, match="subflavors: expected names and values"):
+        gm.Mixture.from_energon(path)
 
 
 def test_endless_epochs_of_a_blend_inside_of_a_blend(folder, tmp_path):

@@ -594,7 +594,6 @@ def test_instruction_without_strings_is_a_bad_record(tmp_path, folder, record, e
         lambda: gm.Instruction(""),
         lambda: gm.Instruction(output=None),
         lambda: gm.Instruction(train_on="answers"),
-        lambda: gm.ImageText("gemma3", text=gm.Instruction()),
     ],
 )
 def test_instruction_checks_its_arguments(make):

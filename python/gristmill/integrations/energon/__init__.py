@@ -1,7 +1,7 @@
-"""Megatron-Bridge's data module over Megatron-Energon, by its own names and arguments, without torch."""
+"""Megatron-Bridge's data module over Megatron-Energon, by its own names and arguments; torch is not needed."""
 
 from gristmill.integrations.energon.batches import GenericVisualInputs
-from gristmill.integrations.energon.data_module import EnergonMultiModalDataModule, WorkerConfig
+from gristmill.integrations.energon.data_module import EnergonMultiModalDataModule, WorkerConfig, attach
 from gristmill.integrations.energon.loader import BatchLoader, EnergonDataloader, cyclic_iter
 from gristmill.integrations.energon.task_encoder import QwenVLTaskEncoder
 
@@ -12,5 +12,6 @@ __all__ = [
     "GenericVisualInputs",
     "QwenVLTaskEncoder",
     "WorkerConfig",
+    "attach",
     "cyclic_iter",
 ]

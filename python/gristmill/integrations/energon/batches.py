@@ -1,7 +1,8 @@
-"""Rows of a `PackedDataset` as the batches of Megatron-Bridge, in NumPy."""
+"""Rows of a `PackedDataset` as the batches of Megatron-Bridge, in NumPy, or in torch where a program has it."""
 
 import dataclasses
 import itertools
+import sys
 from collections.abc import Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any, NamedTuple
@@ -11,6 +12,8 @@ import numpy.typing as npt
 
 Array = npt.NDArray[Any]
 Batch = dict[str, Any]
+# Numbers that are tensors in Bridge's batches.
+_NUMBERS = ("max_seqlen_q", "max_seqlen_kv")
 
 _IGNORED = -100
 
@@ -39,6 +42,24 @@ class GenericVisualInputs:
         values = ((field.name, getattr(self, field.name)) for field in dataclasses.fields(self))
         return {name: value for name, value in values if value is not None}
 
+    def normalized_for_model(self) -> dict[str, Array]:
+        """The same: all images are along axis 0 already, as Bridge's models take them."""
+        return self.as_model_kwargs()
+
+
+def tensors(batch: Batch) -> Batch:
+    """The batch with CPU tensors in place of its arrays, and of the numbers that are tensors in Bridge."""
+    import torch
+
+    def tensor(value: Any) -> Any:
+        return torch.from_numpy(value) if isinstance(value, np.ndarray) else value
+
+    found = {name: tensor(value) for name, value in batch.items()}
+    images: GenericVisualInputs = batch["visual_inputs"]
+    values = {name: tensor(value) for name, value in images.as_model_kwargs().items()}
+    numbers = {name: torch.tensor(batch[name], dtype=torch.int32) for name in _NUMBERS if batch[name] is not None}
+    return {**found, **numbers, "visual_inputs": GenericVisualInputs(**values)}
+
 
 @dataclass(frozen=True, kw_only=True)
 class BatchForm:
@@ -50,6 +71,7 @@ class BatchForm:
       pad_to_max_length: whether that row, or each row, is widened to `sequence_length`.
       pad_to_multiple_of: or each row to a multiple of it.
       segment_multiple: if samples are joined, each is widened to a multiple of it.
+      tensors: whether batches hold tensors. None: where torch is imported.
     """
 
     sequence_length: int
@@ -57,6 +79,7 @@ class BatchForm:
     pad_to_max_length: bool
     pad_to_multiple_of: int
     segment_multiple: int
+    tensors: bool | None = None
 
     def batch(self, rows: Mapping[str, Array], keys: Sequence[str]) -> Batch:
         """The batch of some rows.
@@ -67,13 +90,15 @@ class BatchForm:
         """
         segments = [segment for row in range(len(rows["tokens"])) for segment in _segments(rows, row)]
         made = self._joined([found for found in segments if found.ids.size]) if self.joins else self._padded(segments)
-        return {
+        batch = {
             **made,
             "visual_inputs": _images(rows),
             "__key__": list(keys),
             "__keys__": list(keys),
             "__restore_key__": [() for _ in keys],
         }
+        has_tensors = "torch" in sys.modules if self.tensors is None else self.tensors
+        return tensors(batch) if has_tensors else batch
 
     def _padded(self, samples: "Sequence[_Segment]") -> Batch:
         longest = max(len(sample.ids) for sample in samples)

@@ -1,5 +1,6 @@
 """`EnergonMultiModalDataModule`: the loaders of a training run of Megatron-Bridge."""
 
+import importlib
 import inspect
 import logging
 import os
@@ -70,10 +71,13 @@ class _Arguments:
     packing_buffer_size: int | None = None
     validation_task_encoder: Any = None
     pg_collection: Any = None
+    tensors: bool | None = None
 
 
 class EnergonMultiModalDataModule:
-    """Megatron-Bridge's data module by its name and arguments. Batches are NumPy arrays under Bridge's keys.
+    """Megatron-Bridge's data module by its name and arguments. Batches are arrays under Bridge's keys.
+
+    They are CPU tensors, which Bridge's steps take, where the program has imported torch, and NumPy arrays elsewhere.
 
     Each rank of the data-parallel group gets its rows of each global batch; which samples these are depends on neither
     ranks nor workers. Training is shuffled and endless. Validation is one unshuffled pass, with as many steps on each
@@ -101,6 +105,7 @@ class EnergonMultiModalDataModule:
         validation_task_encoder: that of validation. None: the same.
         pg_collection: an object whose `dp` has `rank()` and `size()`. None: the ranks of `torch.distributed` if that
           runs, else one.
+        tensors: whether batches hold tensors. None: where torch is imported.
         pin_memory: has no effect, as `max_samples_per_sequence`, `multimodal_sample_config`, `decoder_seq_length`.
 
     Raises:
@@ -115,7 +120,7 @@ class EnergonMultiModalDataModule:
         given = dict(zip(order, args, strict=False))
         if twice := given.keys() & kwargs.keys():
             raise ArgumentTypeError(f"{', '.join(sorted(twice))}: given by position and by name")
-        given |= {name: kwargs.pop(name) for name in _BEFORE if name in kwargs}
+        given |= {name: kwargs.pop(name) for name in (*_BEFORE, "tensors") if name in kwargs}
         values = _Arguments(**given)
         self.path = path
         self.tokenizer = tokenizer
@@ -132,6 +137,7 @@ class EnergonMultiModalDataModule:
         self.image_processor = values.image_processor
         self.task_encoder = values.task_encoder
         self.validation_task_encoder = values.validation_task_encoder or self.task_encoder
+        self.tensors = None if values.tensors is None else checks.boolean("tensors", values.tensors)
         self.kwargs = kwargs
         self.init_global_step = 0
         self.train_dataloader_object: EnergonDataloader | None = None
@@ -214,7 +220,14 @@ class EnergonMultiModalDataModule:
 
     @cached_property
     def _encoder(self) -> Encoder:
-        return _encoder_of(self.tokenizer)
+        return _encoder_of(self._tokenizer)
+
+    @property
+    def _tokenizer(self) -> Any:
+        """The tokenizer, or where Bridge passes none that is of `transformers`, that of its task encoder."""
+        is_given = isinstance(self.tokenizer, (Encoder, str, os.PathLike)) or _of_transformers(self.tokenizer)
+        own = (getattr(self.task_encoder, name, None) for name in ("hf_tokenizer", "tokenizer", "image_processor"))
+        return self.tokenizer if is_given else next(filter(_of_transformers, own), self.tokenizer)
 
     def _encoding(self, task_encoder: Any) -> Encoding:
         if task_encoder is None:
@@ -226,10 +239,12 @@ class EnergonMultiModalDataModule:
             task_encoder = ImageText(self.image_processor, images="float32")
         return encoding_of(
             task_encoder,
-            template=getattr(_of_transformers(self.tokenizer), "chat_template", None),
+            template=getattr(_of_transformers(self._tokenizer), "chat_template", None)
+            or getattr(getattr(self.task_encoder, "image_processor", None), "chat_template", None),
             seq_length=self.seq_length,
             packs=self.packing_buffer_size is not None,
             max_segments=self._options.get("max_segments"),
+            tensors=self.tensors,
             **{name: self.kwargs.get(name) for name in _OF_IMAGES},
         )
 
@@ -325,9 +340,26 @@ def _encoder_of(tokenizer: Any) -> Encoder:
 
 
 def _of_transformers(tokenizer: Any) -> Any:
-    """The fast tokenizer of `transformers` that an object is or has; None if there is none."""
-    inside = (getattr(tokenizer, name, None) for name in ("tokenizer", "_tokenizer"))
-    return next((found for found in (tokenizer, *inside) if getattr(found, "backend_tokenizer", None)), None)
+    """The fast tokenizer of `transformers` that an object is or has, as Megatron wraps it; None if there is none."""
+    found = [tokenizer]
+    for _ in range(3):
+        if own := next((one for one in found if getattr(one, "backend_tokenizer", None)), None):
+            return own
+        found = [getattr(one, name, None) for one in found for name in ("tokenizer", "_tokenizer")]
+    return None
+
+
+def attach() -> None:
+    """Has Megatron-Bridge's `EnergonDatasetBuilder` make `EnergonMultiModalDataModule` of this module.
+
+    Then an `EnergonDatasetConfig` is read by gristmill. Its `dataset_kwargs` are arguments of the module, such as
+    `global_batch_size`, `seed` and `on_error`.
+
+    Raises:
+      ImportError: Megatron-Bridge is not installed.
+    """
+    theirs: Any = importlib.import_module("megatron.bridge.data.energon.base_energon_datamodule")
+    theirs.EnergonMultiModalDataModule = EnergonMultiModalDataModule
 
 
 def _is_glob(path: str) -> bool:

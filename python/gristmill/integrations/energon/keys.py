@@ -1,4 +1,4 @@
-"""The keys of samples, as Energon has them: `shard.tar/key`."""
+"""The keys of samples, as Energon has them: the name of a sample's members without their extensions."""
 
 import struct
 import tarfile
@@ -19,7 +19,7 @@ class SampleKeys:
         self._pieces = pieces
 
     def of(self, provenance: "npt.NDArray[Any]") -> list[str]:
-        """The keys of the samples of rows, in order: `shard.tar/key`, or without an index `shard.tar/#record`."""
+        """The keys of the samples of rows, in order; without an index `shard.tar/#record`."""
         entries = provenance.reshape(-1, provenance.shape[-1])
         return [self._key(int(shard), int(record)) for shard, record, _, length, *_ in entries if length]
 
@@ -41,4 +41,4 @@ class SampleKeys:
             return f"{name}/#{record}"
         folder, _, base = member.name.rpartition("/")
         key = base.partition(".")[0]
-        return f"{name}/{folder}/{key}" if folder else f"{name}/{key}"
+        return f"{folder}/{key}" if folder else key

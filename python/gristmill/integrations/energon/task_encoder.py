@@ -93,6 +93,7 @@ def encoding_of(
     max_images: int | None,
     max_patches: int | None,
     max_segments: int | None,
+    tensors: bool | None,
 ) -> Encoding:
     """The encoding that a task encoder stands for: an `ImageText`, or `QwenVLTaskEncoder`, Bridge's own included.
 
@@ -102,8 +103,9 @@ def encoding_of(
     """
     if isinstance(encoder, ImageText):
         form = BatchForm(
-            sequence_length=seq_length, joins=packs, pad_to_max_length=False, pad_to_multiple_of=1, segment_multiple=1
-        )
+            sequence_length=seq_length, joins=packs, pad_to_max_length=False, pad_to_multiple_of=1, segment_multiple=1,
+            tensors=tensors,
+        )  # fmt: skip
         return Encoding(sample=encoder, row_length=seq_length, max_segments=max_segments, packs=packs, form=form)
     if type(encoder).__name__ != "QwenVLTaskEncoder":
         raise ArgumentTypeError(
@@ -137,6 +139,7 @@ def encoding_of(
             pad_to_max_length=encoder.pad_to_max_length,
             pad_to_multiple_of=encoder.pad_to_multiple_of,
             segment_multiple=multiple,
+            tensors=tensors,
         ),
     )
 
