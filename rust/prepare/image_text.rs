@@ -111,7 +111,7 @@ pub struct ImageTexts {
 enum OfRecord<'a> {
     /// Members of a group.
     Members(&'a GroupImages),
-    /// Those that its keys lead to.
+    /// Images that its keys lead to.
     Found(Vec<Found>),
 }
 

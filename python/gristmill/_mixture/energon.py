@@ -63,7 +63,7 @@ class _Part(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The parts of metadatasets that are read: a split, once or as often as a blend says; and how nodes around call it."""
+    """The parts of metadatasets that are read: a split, once or as often as a blend says, and its names in nodes."""
 
     split: str
     repeats: bool

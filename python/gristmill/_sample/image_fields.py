@@ -78,7 +78,7 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
     """
     medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
     if sample.record is not None:
-            images = extensions((sample.fields or {}).get(medium, default))
+        images = extensions((sample.fields or {}).get(medium, default))
         return Fields(images, Chat() if sample.text is None else sample.text, record=sample.record)
     if folder is not None and folder.refusal and not _names_all(sample):
         raise ArgumentError(folder.refusal)

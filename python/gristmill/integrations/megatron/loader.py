@@ -42,9 +42,10 @@ class ExternalLoader:
       micro_batch_size: rows of a micro-batch.
       rank: the data-parallel rank.
       world_size: the number of data-parallel ranks.
-      cu_seqlens: whether batches have `cu_seqlens`, `cu_seqlens_padded` and `max_seqlen`, with which attention keeps the
-        documents of a row apart; needs a `micro_batch_size` of 1. Each segment ends where the next one begins, with the
-        filling of `pad_segments_to`, which context parallelism needs; the padding behind the last is one of its own.
+      cu_seqlens: whether batches have `cu_seqlens`, `cu_seqlens_padded` and `max_seqlen`, with which attention keeps
+        the documents of a row apart; needs a `micro_batch_size` of 1. Each segment ends where the next one begins, with
+        the filling of `pad_segments_to`, which context parallelism needs; the padding behind the last is one of its
+        own.
 
     Raises:
       ArgumentError: a value is not allowed, the global batch cannot be divided, or rows have images.
@@ -162,5 +163,5 @@ def _borders(segments: "np.ndarray[Any, Any]", multiple: int) -> "np.ndarray[Any
     """Where the segments of a row begin, its padding being one, and its end; all of them multiples."""
     starts = np.flatnonzero(np.diff(segments, prepend=-1))
     is_padding = segments[starts] == 0
-    starts[is_padding] = -(-starts[is_padding] // multiple) * multiple  # what is before belongs to a segment
+    starts[is_padding] = -(-starts[is_padding] // multiple) * multiple  # a segment has the filling before
     return np.append(np.unique(starts[starts < len(segments)]), len(segments)).astype(np.int32)
