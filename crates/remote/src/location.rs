@@ -54,8 +54,8 @@ impl Location {
         let found = rest.strip_prefix("datasets/").and_then(|rest| {
             // A name without an owner has a revision, or else would be an owner.
             let has_owner = !rest.split('/').next()?.contains('@');
-            let slashes = rest.match_indices('/').map(|(at, _)| at);
-            let (repository, key) = rest.split_at(slashes.skip(usize::from(has_owner)).next()?);
+            let (slash, _) = rest.match_indices('/').nth(usize::from(has_owner))?;
+            let (repository, key) = rest.split_at(slash);
             repository.split('/').all(|part| !part.is_empty()).then_some((repository, key))
         });
         let (repository, key) =
