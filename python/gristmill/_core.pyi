@@ -57,6 +57,7 @@ __all__ = [
     "prompt_sources",
     "read_lane",
     "read_prompts",
+    "resize_image",
     "shard_parts",
     "untrained_of",
     "usable_cores",
@@ -157,7 +158,7 @@ class ImageModel:
         self, data: bytes | bytearray, max_pixels: int, normalized: bool
     ) -> npt.NDArray[np.uint8] | npt.NDArray[np.float32]: ...
 
-def resize_image(pixels: npt.NDArray[np.uint8], height: int, width: int, resample: str, /) -> npt.NDArray[np.uint8]: ...
+def resize_image(pixels: npt.NDArray[np.uint8], height: int, width: int, filter: str) -> npt.NDArray[np.uint8]: ...
 
 @final
 class ImageFunction:
