@@ -49,7 +49,7 @@ pub fn resize_image<'py>(
     pixels: PyReadonlyArray3<'py, u8>,
     height: u32,
     width: u32,
-    filter: &str,
+    resample: &str,
 ) -> PyResult<Bound<'py, PyArray3<u8>>> {
     let view = pixels.as_array();
     let &[rows, columns, 3] = view.shape() else {
@@ -58,9 +58,9 @@ pub fn resize_image<'py>(
     if rows * columns == 0 || height == 0 || width == 0 {
         return Err(Error::Argument("pixels=: expected at least one pixel".to_owned()).into());
     }
-    let known = Filter::ALL.into_iter().find(|(name, _)| *name == filter);
+    let known = Filter::ALL.into_iter().find(|(name, _)| *name == resample);
     let (_, filter) =
-        known.ok_or_else(|| Error::Argument(format!("filter={filter:?}: expected a known one")))?;
+        known.ok_or_else(|| Error::Argument(format!("resample={resample:?}: expected a known one")))?;
     let source = Size { width: columns as u32, height: rows as u32 };
     let image = Image { size: source, pixels: view.iter().copied().collect() };
     let size = Size { width, height };
