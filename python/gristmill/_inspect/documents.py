@@ -141,7 +141,16 @@ def _alone(spec: Spec, *, keeps_rows: bool) -> Spec:
     alone = replace(
         spec,
         sources=[
-            replace(spec.last_sources[0], epochs=1, keep=None, drop=None, also_dropped=(), added=(), adds_at=None)
+            replace(
+                spec.last_sources[0],
+                epochs=1,
+                first_piece=0,
+                keep=None,
+                drop=None,
+                also_dropped=(),
+                added=(),
+                adds_at=None,
+            )
         ],
         rows=rows,
         stages=(),

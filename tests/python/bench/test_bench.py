@@ -478,7 +478,7 @@ def test_options_of_conversations_are_checked(chats, capsys):
         ([path, "--tokenizer", model, *chat, "--sample", "train_on=nobody"], "train_on='nobody'"),
         (
             [path, "--tokenizer", model, "--sample", "poem"],
-            "expected 'text', 'chat', 'instruction', 'completion' or 'image_text'",
+            "expected 'text', 'chat', 'instruction', 'completion', 'tokens', 'preference' or 'image_text'",
         ),
     ]:
         assert main.run(["bench", *arguments]) == 2, arguments

@@ -255,8 +255,8 @@ def test_swallowed_interrupt_is_raised_again(number, code):
 
 def test_interrupt_during_imports_exits_with_130(tmp_path):
     """Even if the package that is being imported swallows the `KeyboardInterrupt`."""
-    (tmp_path / "grain").mkdir()
-    (tmp_path / "grain/__init__.py").write_text(
+    (tmp_path / "tqdm").mkdir()
+    (tmp_path / "tqdm/__init__.py").write_text(
         "import os, signal, time\n"
         "try:\n"
         "    os.kill(os.getpid(), signal.SIGINT)\n"

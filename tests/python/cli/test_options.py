@@ -142,7 +142,7 @@ def test_options_match_the_arguments_of_the_dataset():
     # The others are positional, or make no sense for files.
     assert ARGUMENTS.keys() - cli_options.TYPES.keys() == {
         "shards", "sample", "tokenizer", "provenance", "source_arrays", "on_stats",
-        "equal_steps", "attention_mask",
+        "equal_steps", "attention_mask", "stages", "edits",
     }  # fmt: skip
     command = cli_options.dataset_options()(lambda **_: None)
     defaults = {option.name: option.default for option in click.command()(command).params}
