@@ -92,7 +92,7 @@ impl Service {
         };
         match answer.status().as_u16() {
             200 if is_listing => page(answer).await,
-            404 if is_listing => Err(failed(answer, is_read).await),
+            404 | 410 if is_listing => Err(failed(answer, is_read).await),
             // An object that is gone for ever.
             410 => Ok(with_status(answer, 404)),
             200..300 | 304 | 404 | 412 => Ok(answer),
@@ -184,7 +184,7 @@ async fn failed(answer: HttpResponse, is_read: bool) -> HttpError {
             "expected the bytes of the manifest, found an object with fewer, {found}: the object has changed since; restore \
              it, or create the dataset again"
         ),
-        404 => {
+        404 | 410 => {
             format!("expected a bucket or container to list, found none of this name, {found}; check the URL")
         }
         _ if kind == Failed::Refused => format!(

@@ -58,7 +58,7 @@ def test_quarantine_file_is_synced_once_per_part(tmp_path, pack, monkeypatch):
     """And not each time the progress is shown, which happens more often."""
     syncs = []
     monkeypatch.setattr(pack_module, "_SHOW_SECONDS", 0)
-    monkeypatch.setattr(Stream, "_sync", lambda stream: syncs.append(stream))
+    monkeypatch.setattr(Stream, "sync", lambda stream: syncs.append(stream))
     parts = pack(tmp_path)["parts"]
     assert len(syncs) == parts > 2
 

@@ -348,13 +348,14 @@ def test_damaged_list_of_a_saved_dataset_is_reported(tmp_path):
 def test_batch_that_is_too_large_is_refused_with_advice(tmp_path, encoder):
     path = tmp_path / "a.arrow"
     table = pa.table({"text": ["x" * 2**20] * 200})
-    with pa.ipc.new_stream(path, table.schema) as writer:
+    options = pa.ipc.IpcWriteOptions(compression="zstd")
+    with pa.ipc.new_stream(path, table.schema, options=options) as writer:
         writer.write_table(table)
     _, (entry,) = documents(path, encoder)
     assert entry["record"] == 0
     assert "expected the columns of a record batch to have at most 135266304 bytes, found more" in entry["reason"]
     assert "write the file again with fewer rows in each (pyarrow: max_chunksize=)" in entry["reason"]
-    with pa.ipc.new_stream(path, table.schema) as writer:
+    with pa.ipc.new_stream(path, table.schema, options=options) as writer:
         writer.write_table(table, max_chunksize=100)
     assert len(documents(path, encoder, truncation="right")[0]) == 200
 

@@ -316,6 +316,8 @@ ALTERNATIVES = {
     "bos": (2, {}),
     "seed": (1, {}),
     "skip": ([(0, 5)], {}),
+    "stages": ([gm.Stage(0, batch_size=4)], {}),
+    "edits": ([gm.Edit(3, drop=gm.RowList(__file__, key="id"))], {}),
     "shuffle_window": (7, {"seed": 1}),
     "epochs": (2, {}),
     "on_error": ("quarantine", {}),
