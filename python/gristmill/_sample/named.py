@@ -38,6 +38,11 @@ KINDS: Mapping[str, type[Sample]] = {
 TEXTS = ("text", "chat", "instruction", "completion", "preference")
 
 
+def is_ready(named: Mapping[str, Any] | None) -> bool:
+    """Whether a sample that `parse` returned is of ready ids, which need no tokenizer."""
+    return named is not None and KINDS.get(named["kind"]) is Tokens
+
+
 def parse(words: Iterable[str]) -> dict[str, Any] | None:
     """A sample of its kind and values: `chat train_on=last`. None if there are no words.
 
