@@ -2,6 +2,7 @@
 
 import difflib
 from collections.abc import Callable
+from dataclasses import replace
 from pathlib import Path
 from typing import Any
 
@@ -187,7 +188,8 @@ def mixture(
     if found is None:
         raise click.UsageError(f"expected a mixture file, a .toml or .yaml, found {path}")
     mixture_files.check_print_config(found, as_json=as_json and print_config)
-    dataset = mixtures.dataset_of(found, mixture_files.tokenizer_of(found), runs.parse_settings(settings))
+    found = replace(found, arguments={**found.arguments, **runs.parse_settings(settings)})
+    dataset = mixtures.dataset_of(found, mixture_files.tokenizer_if_needed(found), {})
     if print_config:
         click.echo(mixture_files.config(found, dataset), nl=False)
     else:
@@ -310,14 +312,14 @@ def row(
         for option, value in {"--shards": shards, "--drop": drop, "--sample": sample}.items():
             if value:
                 raise click.UsageError(f"{option} does not go with a mixture file, which has its own")
-        made = mixtures.dataset_of(found, mixture_files.tokenizer_of(found), runs.parse_settings(settings))
+        made = mixtures.dataset_of(found, mixture_files.tokenizer_if_needed(found), runs.parse_settings(settings))
         _show(locate.locate(locate.run_of(made), row=row, step=step, full=full), locate.describe, as_json=as_json)
         return
-    if tokenizer is None and mixture_files.find(shards) is None:
-        with importing():
-            is_state = runs.state_of(path) is not None
-        also = " and --shards, as PATH is a saved state" if is_state and not shards else ""
-        raise click.UsageError(f"--row needs --tokenizer{also}")
+    if tokenizer is None:
+        state = runs.state_of(path)
+        if runs.needs_tokenizer(state, shards, sample):
+            also = " and --shards, as PATH is a saved state" if state is not None and not shards else ""
+            raise click.UsageError(f"--row needs --tokenizer{also}")
     with runs.opened(
         path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options
     ) as opened:

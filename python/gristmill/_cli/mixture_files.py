@@ -69,6 +69,16 @@ def tokenizer_of(file: MixtureFile) -> Path:
     return options.tokenizer_path.convert(checks.path("tokenizer", given), None, None)
 
 
+def tokenizer_if_needed(file: MixtureFile) -> Path | None:
+    """The tokenizer.json that a file names; None if it names none, and all of its sources are ready ids.
+
+    Raises:
+      ArgumentError: it names none, and a source has other samples.
+      TokenizerError: there is no such file.
+    """
+    return None if file.is_ready and file.arguments.get("tokenizer") is None else tokenizer_of(file)
+
+
 def check_print_config(file: MixtureFile | None, *, as_json: bool) -> None:
     """Checks that `--print-config` goes with the other options.
 
@@ -95,11 +105,24 @@ def config(file: MixtureFile, dataset: "PackedDataset") -> str:
     values = {name: value for group in groups for name, value in vars(group).items()}
     values |= {name: False for name in ("eos", "bos", "provenance") if values[name] in (None, 0)}
     stream: dict[str, Any] = {name: values[name] for name in mixture_file.stream_arguments()}
-    stream["tokenizer"] = str(tokenizer_of(file).absolute())
+    tokenizer = tokenizer_if_needed(file)
+    stream["tokenizer"] = tokenizer and str(tokenizer.absolute())
     stream[SPECIAL_TOKENS] = file.arguments.get(SPECIAL_TOKENS, "id")
+    stream["balance"] = spec.rows.balance and spec.rows.balance.fingerprint
+    # As the file has them: the dataset has hashes of edits, and a mask where the layout has none.
+    stream |= {name: file.arguments.get(name) for name in ("edits", "attention_mask")}
+    described = {**file.described, "stages": _stages(file, dataset)}
     shards = sum(len(source.manifest) for source in dataset.sources.values())
     return (
         f"# {file.path}, resolved by gristmill {__version__}: {counted(len(dataset.sources), 'source')} of "
         f"{counted(shards, 'shard')} in {counted(dataset.lanes, 'lane')}\n"
-        f"# {dataset.fingerprint}\n" + syntax.write({**stream, **resolved(file.described)})
+        f"# {dataset.fingerprint}\n" + syntax.write({**stream, **resolved(described)})
     )
+
+
+def _stages(file: MixtureFile, dataset: "PackedDataset") -> list[dict[str, Any]] | None:
+    """The stages of weights, and of rows where there are several, as a file has them; None if there are none."""
+    found = {stage["step"]: dict(stage) for stage in file.described.get("stages") or ()}
+    for stage in dataset.stages if len(dataset.stages) > 1 else ():
+        found.setdefault(stage.step, {}).update(vars(stage))
+    return [found[step] for step in sorted(found)] or None

@@ -14,6 +14,7 @@ import click
 
 from gristmill._messages import Mention
 from gristmill._mixture import syntax
+from gristmill._sample import named
 from gristmill._shards import stores
 from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
@@ -135,8 +136,8 @@ sample_option = click.option(
     "sample",
     multiple=True,
     metavar="KIND|NAME=VALUE",
-    help="What a record becomes: text, chat, instruction, completion or image_text, then arguments of gm.Text and so "
-    "on; repeated.",
+    help=f"What a record becomes: {', '.join([*named.KINDS][:-1])} or {[*named.KINDS][-1]}, then arguments of gm.Text "
+    "and so on; repeated.",
 )
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 

@@ -41,13 +41,13 @@ def _of_shards(
 
 def _of_mixture(file: MixtureFile) -> Job:
     arguments = {name: value for name, value in file.arguments.items() if name not in ("tokenizer", SPECIAL_TOKENS)}
-    if arguments.get("batch_size") is None:
+    if arguments.get("batch_size") is None and "stages" not in arguments:
         raise ArgumentError(
             f"{file.path} has no batch_size, on which each row's source depends: add the one that you train with, or "
             "pass --batch-size"
         )
     special = file.arguments.get(SPECIAL_TOKENS, "id")
-    return Job(file.shards, mixture_files.tokenizer_of(file), special, arguments, file=file)
+    return Job(file.shards, mixture_files.tokenizer_if_needed(file), special, arguments, file=file)
 
 
 def _check_format(file_format: str, job: Job, fields: tuple[str, ...]) -> None:

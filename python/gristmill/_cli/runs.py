@@ -57,10 +57,11 @@ def opened(
             )
         own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
-        yield run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), {}), state)
+        yield run_of(mixtures.dataset_of(file, mixture_files.tokenizer_if_needed(file), {}), state)
         return
-    assert tokenizer is not None
-    encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
+    encoder = None
+    if tokenizer is not None:
+        encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special_tokens_in_text)
     if state is None:
         if shards or drop:
             raise StateError(
@@ -107,9 +108,22 @@ def needed_state(path: str) -> "State":
     return state
 
 
-def names_mixture(shards: tuple[str, ...]) -> bool:
-    """Whether `--shards` names a mixture file."""
-    return mixture_files.find(shards) is not None
+def needs_tokenizer(state: "State | None", shards: tuple[str, ...], sample: tuple[str, ...]) -> bool:
+    """Whether a run needs `--tokenizer`: its mixture file has none of its own, and it is not of ready ids alone.
+
+    Args:
+      state: its saved state; None: it is of shards.
+      shards: those that `--shards` names.
+      sample: its `--sample`.
+
+    Raises:
+      ArgumentError: see `named.parse`.
+    """
+    from gristmill._state.states import has_tokenizer
+
+    if mixture_files.find(shards) is not None:
+        return False
+    return not named.is_ready(named.parse(sample)) if state is None else has_tokenizer(state)
 
 
 def opened_prompts(

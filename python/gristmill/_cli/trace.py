@@ -71,7 +71,7 @@ def trace(
     earlier = [state for _, state in states if state is not last]
     for other, state in states:
         tracing.check_same_run(last, state, other)
-    if tokenizer is None and not runs.names_mixture(shards):
+    if tokenizer is None and runs.needs_tokenizer(last, shards, sample):
         raise click.UsageError("trace needs --tokenizer, and the --shards of the run")
     with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options) as run:
         if digests:

@@ -17,6 +17,7 @@ from gristmill._cli.options import (
     tokenizer_path,
 )
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS
+from gristmill._sample import named
 from gristmill._shards.address import Address
 from gristmill._tokenizer.encoder import Encoder
 from gristmill._tokenizer.options import SpecialTokensInText
@@ -108,7 +109,7 @@ def view(
         own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
         file = mixture_files.with_options(file, own)
         arguments = runs.parse_settings(settings)
-        run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_of(file), arguments))
+        run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_if_needed(file), arguments))
         made = pages.of_run(run, title=f"Mixture {place.name}", step=step, **measures)
     elif overview.is_packed(place) if is_local else overview.is_packed_remote(address):
         encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
@@ -117,14 +118,14 @@ def view(
         made = audit.of_audit(audited, title=f"Audit {place.name}")
     elif is_local and pages.is_quarantine(place):
         made = pages.of_quarantine(place)
-    elif tokenizer is None and not shards:
+    elif tokenizer is None and not shards and not named.is_ready(named.parse(sample)):
         if is_local:
             units.check_joined(place)
         if not is_local or contents.saved_state(place) is None:
             raise click.UsageError("shards need --tokenizer")
         made = pages.of_state(place)
     else:
-        if tokenizer is None and mixture_files.find(shards) is None:
+        if tokenizer is None and runs.needs_tokenizer(runs.state_of(path), shards, sample):
             raise click.UsageError("--shards needs --tokenizer")
         run_of_path = runs.opened(
             path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options

@@ -579,8 +579,9 @@ def dataset_of(file: MixtureFile, arguments: Mapping[str, Any]) -> PackedDataset
     values = {**file.arguments, **arguments}
     tokenizer, special = values.pop("tokenizer", None), values.pop(mixture_file.SPECIAL_TOKENS, None)
     if tokenizer is None:
-        raise ArgumentError(f"{file.path} has no tokenizer: name a tokenizer.json, or its folder")
-    if not isinstance(tokenizer, Encoder):
+        if not file.is_ready:
+            raise ArgumentError(f"{file.path} has no tokenizer: name a tokenizer.json, or its folder")
+    elif not isinstance(tokenizer, Encoder):
         options = {} if special is None else {mixture_file.SPECIAL_TOKENS: special}
         tokenizer = Encoder.from_pretrained(checks.path("tokenizer", tokenizer), **options)
     elif special not in (None, has := special_tokens_in_text_of(tokenizer)):

@@ -67,6 +67,12 @@ class Reporter:
         if not self._has_ended:
             self._has_ended = True
             self.report(stats, stream)
+            steps = stream.position()["step"]
+            if any(step == steps for step, _ in stream.spec.edited) and (filtered := stats()["filtered"]):
+                _LOG.warning(
+                    "the stream ends at step %s, from which on edits= has an edit that leaves no record, %s filtered: "
+                    "see gristmill inspect filter SHARDS --keep=...", f"{steps:,}", counted(filtered, "record"),
+                )  # fmt: skip
 
     def report(self, stats: Stats, stream: Stream) -> None:
         """Logs newly quarantined records and exhausted sources, and calls `on_stats`.

@@ -16,6 +16,7 @@ from gristmill._files.pack import packable_fields
 from gristmill._files.schema import Source
 from gristmill._files.source import sizes_of
 from gristmill._files.unit_places import Place
+from gristmill._sample import named
 from gristmill._shards import stores
 from gristmill._shards.address import Address
 from gristmill._shards.rows import DroppedRows
@@ -112,7 +113,11 @@ def _source_of(dataset: PackedDataset) -> Source:
     """The source of a dataset as the index describes it: as much as `gristmill verify` can make again."""
     spec = spec_of(dataset)
     sizes = sizes_of(dataset)
-    arguments = {} if spec.mixing else fingerprints.arguments_of(dataset.fingerprint)
+    of_stream = {} if spec.mixing else fingerprints.arguments_of(dataset.fingerprint)
+    arguments = {name: value for name, value in of_stream.items() if name not in ("sample", "sidecars")}
+    sample = None if spec.mixing else spec.sources[0].given_sample
+    if sample is not None and (words := named.described(sample)):
+        arguments["sample"] = words
     rows = None if spec.mixing else spec.sources[0].drop
     arguments["drop"] = rows.named.absolute.text if isinstance(rows, DroppedRows) else None
     arguments["quarantine_file"] = spec.running.quarantine_file
@@ -123,9 +128,5 @@ def _source_of(dataset: PackedDataset) -> Source:
         "sizes": sizes,
         "tokenizer": "" if folder is None else str((folder / TOKENIZER_FILE).absolute()),
         "special_tokens_in_text": special,
-        "arguments": {
-            name: asdict(value) if isinstance(value, Cost) else value
-            for name, value in arguments.items()
-            if name not in ("sample", "sidecars")
-        },
+        "arguments": {name: asdict(value) if isinstance(value, Cost) else value for name, value in arguments.items()},
     }

@@ -16,6 +16,7 @@ from gristmill._files.remote_folder import RemoteFolder, named_by_url, named_in
 from gristmill._files.row_items import Collector, are_same, arrays_of
 from gristmill._files.schema import COUNTED, OF_ITEMS, Counts, Index, Part, describe_changes
 from gristmill._files.source import dataset_of, shards_of, sizes_of
+from gristmill._mixture.fingerprint import is_mixture
 from gristmill._shards.address import NOWHERE, Address
 from gristmill._spec import fingerprints
 from gristmill._spec.fields import first_token, id_fields, mark_field
@@ -118,6 +119,12 @@ def _source_dataset(
 ) -> PackedDataset:
     """The dataset of the source, encoded by the reference, with provenance."""
     source = folder.index["source"]
+    if lacking := _not_held(folder.index):
+        raise GristmillError(
+            f"{folder.path / INDEX}: the rows were packed from Python with {lacking}, which the index does not hold: "
+            "verify cannot pack them again; compare them with the batches of their dataset, or pack a mixture file or "
+            "--sample by gristmill pack"
+        )
     if unknown := source["arguments"].keys() - inspect.signature(PackedDataset).parameters:
         raise damaged_index(folder.path / INDEX, f"PackedDataset has no argument {min(unknown)!r}")
     # An entry for each token, up to a bound: the record of tokens after the last entry is not known.
@@ -140,6 +147,18 @@ def _source_dataset(
         raise GristmillError(
             f"{folder.path / INDEX}: the source cannot be packed again with its arguments: {error}"
         ) from error
+
+
+def _not_held(index: Index) -> str:
+    """The part of an index's stream that its source lacks; empty if there is none."""
+    source = index["source"]
+    if is_mixture(index["fingerprint"]):
+        return "" if "mixture" in source else "a mixture"
+    given = fingerprints.arguments_of(index["fingerprint"])
+    if given["sample"] is not None and not source["arguments"].get("sample"):
+        return "a sample"
+    has_lists = any(edit.keys() & {"drop", "shards"} for edit in given["edits"] or ())
+    return "edits" if has_lists and source["arguments"].get("edits") == given["edits"] else ""
 
 
 def _check_source(folder: Folder, dataset: PackedDataset) -> None:

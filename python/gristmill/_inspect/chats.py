@@ -15,7 +15,7 @@ from gristmill._sample.named import make_of
 from gristmill._sample.plans import ChatPlan
 from gristmill._sample.samples import Chat, Instruction
 from gristmill._shards.address import Address
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, text_of
 from gristmill._util import checks
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted
@@ -123,7 +123,7 @@ def marked(encoder: Encoder, ids: npt.NDArray[np.int32], trained: npt.NDArray[np
     """The texts of neighbouring tokens that are all trained on, or all not: dicts of `text` and `trained`."""
     borders = [0, *(np.flatnonzero(np.diff(trained)) + 1).tolist(), len(ids)]
     return [
-        {"text": encoder.decode(ids[start:end]), "trained": bool(trained[start])}
+        {"text": text_of(encoder, ids[start:end].tolist()), "trained": bool(trained[start])}
         for start, end in itertools.pairwise(borders)
     ]
 

@@ -43,13 +43,13 @@ class Run(NamedTuple):
     state: states.State
 
 
-def run_from_start(shards: Address, arguments: Mapping[str, Any], encoder: Encoder) -> Run:
+def run_from_start(shards: Address, arguments: Mapping[str, Any], encoder: Encoder | None) -> Run:
     """A run of shards, from its start.
 
     Args:
       shards: path or glob, or a folder that Energon has prepared, of which it is the split `train`.
       arguments: further ones of `PackedDataset`.
-      encoder: the tokenizer.
+      encoder: the tokenizer; None of ready ids.
 
     Raises:
       GristmillError: the arguments do not match.
@@ -63,7 +63,7 @@ def run_from_state(
     state: states.State,
     shards: Address,
     drop: str | None,
-    encoder: Encoder,
+    encoder: Encoder | None,
     *,
     sample: Sample | None = None,
     edits: Any = None,
@@ -75,7 +75,7 @@ def run_from_state(
       state: the state.
       shards: those of the run, paths or globs.
       drop: the row list of the run, as text.
-      encoder: the tokenizer of the run.
+      encoder: the tokenizer of the run; None: it had none.
       sample: that of the run, if it is no text.
       edits: those of the run.
 
@@ -88,7 +88,9 @@ def run_from_state(
             "dataset with provenance=True, restore it, and look at its rows"
         )
     saved = decode(state["fingerprint"]).get("tokenizer")
-    if saved != encoder.fingerprint:
+    if encoder is not None and not states.has_tokenizer(state):
+        raise StateError(f"{path} was saved by a run of ready ids, which had no tokenizer: leave --tokenizer out")
+    if encoder is not None and saved != encoder.fingerprint:
         raise StateError(
             f"{path} was saved with another tokenizer, or with another special_tokens_in_text=, which is part of its "
             f"fingerprint: expected {saved}, found {encoder.fingerprint}; name the tokenizer of the run, and pass "
@@ -121,7 +123,7 @@ def run_from_state(
     return run_of(dataset, state)
 
 
-def _most_lanes(shards: Address, encoder: Encoder, arguments: dict[str, Any]) -> int | None:
+def _most_lanes(shards: Address, encoder: Encoder | None, arguments: dict[str, Any]) -> int | None:
     """The most lanes that shards allow; None if another argument does not fit them."""
     try:
         return len(_make_dataset(shards, encoder, {**arguments, "lanes": None}).pieces)
@@ -212,7 +214,9 @@ def _describe_document(part: Mapping[str, Any]) -> str:
     return f"{part['shard']}: record {part['record']:,}{sample}, whole\n\n{text}"
 
 
-def _make_dataset(shards: Address | EnergonFolder, encoder: Encoder, arguments: Mapping[str, Any]) -> PackedDataset:
+def _make_dataset(
+    shards: Address | EnergonFolder, encoder: Encoder | None, arguments: Mapping[str, Any]
+) -> PackedDataset:
     if unknown := [name for name in arguments if name not in ARGUMENTS]:
         raise ArgumentError(
             f"expected arguments of PackedDataset, got {unknown[0]!r}, which this release does not know"

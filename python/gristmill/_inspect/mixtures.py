@@ -13,17 +13,19 @@ from gristmill._util.text import counted, format_columns, format_fields
 from gristmill.errors import ArgumentError
 
 
-def dataset_of(file: MixtureFile, tokenizer: Path, arguments: Mapping[str, Any]) -> PackedDataset:
+def dataset_of(file: MixtureFile, tokenizer: Path | None, arguments: Mapping[str, Any]) -> PackedDataset:
     """The dataset of a mixture file.
 
     Args:
       file: the file.
-      tokenizer: the path of its tokenizer.
+      tokenizer: the path of its tokenizer; None if it needs none.
       arguments: those of `PackedDataset` in place of the file's.
 
     Raises:
       GristmillError: see `PackedDataset.from_file`.
     """
+    if tokenizer is None:
+        return packed.dataset_of(file, arguments)
     special = file.arguments.get(SPECIAL_TOKENS, "id")
     encoder = Encoder.from_file(tokenizer, config="ignore", special_tokens_in_text=special)
     return packed.dataset_of(file, {**arguments, "tokenizer": encoder})

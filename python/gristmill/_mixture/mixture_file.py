@@ -30,7 +30,7 @@ from gristmill._shards.rows import RowList
 from gristmill._shards.sidecars import Sidecar
 from gristmill._spec.arguments import ARGUMENTS, SOURCE_ARGUMENTS
 from gristmill._spec.edits import Edit
-from gristmill._spec.stages import Stage
+from gristmill._spec.stages import Stage, Stages
 from gristmill._tokenizer import hub
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -64,6 +64,11 @@ class MixtureFile:
         given = (own["shards"] for own in self.described["sources"].values())
         names = (name for found in given for name in (found if isinstance(found, list) else [found]))
         return [name for name in names if isinstance(name, str)]
+
+    @property
+    def is_ready(self) -> bool:
+        """Whether the samples of all sources are ready ids, which need no tokenizer."""
+        return all(named.is_ready(own.get("sample")) for own in self.described["sources"].values())
 
 
 def read(path: Pathish) -> MixtureFile:
@@ -122,7 +127,7 @@ def _with_stages(
     mixture = {name: value for name, value in described.items() if name != "stages"}
     return (
         {**mixture, **({"stages": weights} if weights else {})},
-        {**arguments, **({"stages": rows} if rows else {})},
+        {**arguments, **({"stages": str(Stages(rows))} if rows else {})},
     )
 
 

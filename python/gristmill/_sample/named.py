@@ -1,7 +1,9 @@
 """Samples by words, as the command line and packed folders name them."""
 
+import dataclasses
 import datetime
 import json
+import os
 from collections.abc import Callable, Iterable, Mapping
 from pathlib import Path
 from types import MappingProxyType
@@ -36,6 +38,11 @@ KINDS: Mapping[str, type[Sample]] = {
 }
 # The kinds of the text beside images.
 TEXTS = ("text", "chat", "instruction", "completion", "preference")
+
+
+def is_ready(named: Mapping[str, Any] | None) -> bool:
+    """Whether a sample that `parse` returned is of ready ids, which need no tokenizer."""
+    return named is not None and KINDS.get(named["kind"]) is Tokens
 
 
 def parse(words: Iterable[str]) -> dict[str, Any] | None:
@@ -142,6 +149,39 @@ def make_of(kind: type[Made], values: Mapping[str, Any], shown: str) -> Made:
         for made in (kind, FillInTheMiddle, ImageModel, Field):  # as callers name them
             message = message.replace(f"{made.__name__}.__init__()", f"gm.{made.__name__}")
         raise ArgumentError(f"{shown}: {message}") from None
+
+
+def described(sample: Sample) -> dict[str, Any] | None:
+    """The kind and values of which `make` makes a sample again; None if JSON has no such values: a `ChatTemplate`."""
+    try:
+        found: dict[str, Any] = json.loads(json.dumps(resolved(_described(sample))))
+    except TypeError:
+        return None
+    return found
+
+
+def _described(sample: Sample) -> dict[str, Any]:
+    given = {
+        entry.name: getattr(sample, entry.name)
+        for entry in dataclasses.fields(sample)
+        if entry.init and getattr(sample, entry.name) != entry.default
+    }
+    given |= sample.options if isinstance(sample, Completion) else {}
+    kind = next(name for name, known in KINDS.items() if type(sample) is known)
+    return {"kind": kind, **{name: _plain(value) for name, value in given.items()}}
+
+
+def _plain(value: Any) -> Any:
+    match value:
+        case Chat() | Completion():
+            return _described(value)
+        case Field() | FillInTheMiddle():
+            return vars(value)
+        case Mapping():
+            return {name: _plain(item) for name, item in value.items()}
+        case os.PathLike():
+            return os.fspath(value)
+    return value
 
 
 def _field(named: Any) -> Any:

@@ -481,6 +481,7 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
 
     Attributes:
       name: its name in a mixture; empty if it is the only one.
+      given_sample: the sample as it was given, of which `sample` is the plan; None: a plain text.
       sample_fields: its fields that travel with tokens or samples; of pairs those of each of both.
       field_keys: for each field of the stream the key of the records; None if the source lacks it.
       second_keys: of pairs the same of the second of both.
@@ -491,6 +492,7 @@ class SourceSpec(Input, Tokenizing, Passes, Faults):
     """
 
     name: str = ""
+    given_sample: Any = None
     sample_fields: Sequence[Sequence[CarriedField]] = ((),)
     field_keys: Sequence[str | None] = ()
     second_keys: Sequence[str | None] = ()

@@ -125,7 +125,8 @@ def incompatibilities(saved: str, current: str, has_quarantined: bool, steps: in
             keys.add(argument.key)
         else:
             words = _describe(saved, current, {argument.key}, _WORDS, {})
-            instead.setdefault(argument.key, f"{words}: the first step that differs is {step}, which is in the past")
+            past = f"the first step that differs is {step}, which is in the past: go back to a state from before it"
+            instead.setdefault(argument.key, f"{words}: {past}")
     if plans.without_policy(str(before["sample"])) == plans.without_policy(str(after["sample"])):
         keys.add("sample")
     return _describe(saved, current, _changed(saved, current) - keys, _WORDS, instead)

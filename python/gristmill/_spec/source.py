@@ -65,7 +65,8 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     }
     own = {key: found.get(key, values[key]) for key in _ARGUMENTS}
     sample = values["sample"]
-    return SourceSpec(name=name, sample_fields=[fields_of(half) for half in halves_of(sample)], **own)
+    carried = [fields_of(half) for half in halves_of(sample)]
+    return SourceSpec(name=name, given_sample=sample, sample_fields=carried, **own)
 
 
 _ARGUMENTS = tuple(arguments_of(SourceSpec))

@@ -25,6 +25,7 @@ from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec import fingerprints
 from gristmill._state import commits, prompt_states
+from gristmill._tokenizer.encoder import no_tokenizer
 from gristmill._util import checks
 from gristmill._util.named_values import decode
 from gristmill._util.text import shortened
@@ -242,6 +243,11 @@ def has_quarantined(state: State) -> bool:
     """
     lanes = map(lane_numbers, state["lanes"].values())
     return any(numbers["quarantined"] for cursors in lanes for numbers in cursors.values())
+
+
+def has_tokenizer(state: State) -> bool:
+    """Whether the dataset of a state had a tokenizer: those of ready ids need none."""
+    return decode(state["fingerprint"]).get("tokenizer") != no_tokenizer().fingerprint
 
 
 def has_windows(state: State) -> bool:

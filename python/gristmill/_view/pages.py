@@ -18,7 +18,7 @@ from gristmill._inspect.locate import Run, first_step
 from gristmill._sample.plans import ImageTextPlan
 from gristmill._shards.address import Address
 from gristmill._spec.fields import fields_of_packed
-from gristmill._tokenizer.encoder import Encoder
+from gristmill._tokenizer.encoder import Encoder, no_tokenizer
 from gristmill._util.local_files import open_inflated
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted
@@ -59,13 +59,15 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
         raise ArgumentError(f"there is no step {first}: the stream has ended before it")
     shown = with_origins(run.dataset, found[:rows])
     order, packing = spec.order, spec.rows
+    encoder = None if run.dataset.encoder is no_tokenizer() else run.dataset.encoder
+    of_encoder = "" if encoder is None else f"{encoder.vocab_size:,} ids, {encoder.fingerprint}"
     facts = [
         ("shards", f"{len(run.dataset.pieces):,}"),
         ("rows", f"{counted(spec.rows_per_step, 'row')} of {counted(packing.sequence_length, 'token')} a step"),
         ("lanes", f"{order.lanes:,}"),
         ("packing", f"{packing.packing}, layout {packing.layout}"),
         ("shown", f"{shown[0].name} to {shown[-1].name}"),
-        ("tokenizer", f"{run.dataset.encoder.vocab_size:,} ids, {run.dataset.encoder.fingerprint}"),
+        ("tokenizer", _tokenizer(of_encoder, encoder)),
     ]
     tables = [] if not quarantined else [listed("Quarantined lately", quarantined)]
     if "sources" in stats:
@@ -75,7 +77,7 @@ def of_run(run: Run, *, title: str, step: int | None, rows: int, measured: int) 
         ("fate", "records"),
         [(name, stats[name]) for name in ("documents", "filtered", "quarantined")],
     )
-    return Page(title, facts, shown, run.dataset.encoder, [*figures(found), records], tables)
+    return Page(title, facts, shown, encoder, [*figures(found), records], tables)
 
 
 def of_packed(address: Address, encoder: Encoder | None, *, start: int, rows: int, measured: int) -> Page:

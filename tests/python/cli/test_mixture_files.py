@@ -1,6 +1,7 @@
 """Mixture files: what they describe, their errors, and the commands that take them."""
 
 import gzip
+import itertools
 import json
 import sys
 import tomllib
@@ -573,3 +574,69 @@ def test_prompts_take_the_mixture_of_a_file(folder, write):
         for mixture in (gm.Mixture.from_file(path), gm.Mixture(sources))
     )  # fmt: skip
     assert_same_batches(first(found, 3), first(expected, 3))
+
+
+READY = """
+lanes = 2
+packing = "best_fit"
+balance = "1,0.5"
+skip = [[2, 3]]
+
+[[stages]]
+step = 0
+sequence_length = 16
+batch_size = 4
+
+[[stages]]
+step = 4
+batch_size = 2
+weights = { a = 1, b = 3 }
+
+[[edits]]
+step = 6
+source = "a"
+drop = { files = "bad.txt", key = "id" }
+
+[sources.a]
+shards = "a-*.jsonl"
+weight = 1
+epochs = 2
+sample = { kind = "tokens", fields = { reward = { per = "sample" } } }
+
+[sources.b]
+shards = "b-*.jsonl"
+weight = 1
+epochs = 2
+sample = { kind = "tokens" }
+"""
+
+
+def test_mixtures_of_ready_ids_need_no_tokenizer(tmp_path, capsys):
+    for name in ("a-0", "a-1", "b-0", "b-1"):
+        records = [{"id": f"{name}-{n}", "input_ids": [n + 1] * (n % 9 + 1), "reward": n} for n in range(40)]
+        (tmp_path / f"{name}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    (tmp_path / "bad.txt").write_text("a-0-3\n")
+    path, printed = tmp_path / "mixture.toml", tmp_path / "printed.toml"
+    path.write_text(READY)
+    assert main.run(["inspect", str(path), "--print-config"]) == 0
+    printed.write_text(capsys.readouterr().out)
+    dataset, again = (gm.PackedDataset.from_file(file) for file in (path, printed))
+    assert again.fingerprint == dataset.fingerprint
+    assert_same_batches(again, list(dataset))
+    iterator = iter(dataset)
+    digests = {}
+    for batch in itertools.islice(iterator, 8):
+        digests[iterator.step] = gm.batch_digest(batch)
+    state = tmp_path / "state.json"
+    state.write_text(json.dumps(iterator.get_state()))
+    for file in (path, printed):
+        found = run_json(capsys, "trace", "--digests", "--state", state, "--shards", file)
+        assert {one["step"]: one["digest"] for one in found} == digests
+    assert run_json(capsys, "inspect", "row", path, "--row", 0)["segments"]
+    path.write_text(READY.replace('sample = { kind = "tokens" }', ""))
+    with pytest.raises(gm.ArgumentError, match="has no tokenizer"):
+        gm.PackedDataset.from_file(path)
+    of_one_size = READY.partition("[[stages]]\nstep = 4")[0] + READY[READY.index("[[edits]]") :]
+    (tmp_path / "one.toml").write_text(of_one_size)
+    run_json(capsys, "pack", tmp_path / "one.toml", "--output", tmp_path / "packed", "--steps", 1)
+    assert run_json(capsys, "verify", tmp_path / "packed")["equal"]

@@ -183,6 +183,47 @@ def test_edits_are_named(made, folder, tokenizer_file, tmp_path, capsys):
     assert "was not trained on up to the state" in capsys.readouterr().out
 
 
+SAMPLE = ["--sample", "tokens", "--sample", 'fields={"reward": {"per": "sample"}}']
+
+
+@pytest.fixture
+def rollouts(tmp_path):
+    """Shards of ready ids, and the state of a run of them, which has no tokenizer; its rows by their records."""
+    for shard in range(2):
+        records = [{"input_ids": [shard * 50 + n + 1] * (n % 7 + 1), "reward": n / 4} for n in range(40)]
+        (tmp_path / f"{shard}.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    sample = gm.Tokens(fields={"reward": gm.Field(per="sample")})
+    iterator = iter(gm.PackedDataset(f"{tmp_path}/*.jsonl", sample=sample, sequence_length=16, batch_size=4, lanes=2))
+    rows = {}
+    for step in range(3):
+        for row, ids in enumerate(next(iterator)["inputs"].tolist()):
+            for token in {*ids} - {0}:
+                rows.setdefault(divmod(token - 1, 50), []).append((step, row))
+    (tmp_path / "state.json").write_text(json.dumps(iterator.get_state()))
+    return tmp_path, rows
+
+
+def test_runs_of_ready_ids_need_no_tokenizer(rollouts, tokenizer_file, capsys):
+    folder, rows = rollouts
+    state, run = folder / "state.json", ["--shards", f"{folder}/*.jsonl", *SAMPLE]
+    for shard, record in [*rows][::5]:
+        found = traced(capsys, f"{shard}.jsonl:{record}", "--state", state, *run)
+        assert [(one["step"], one["row"]) for one in found] == rows[shard, record]
+    assert len(traced(capsys, "--digests", "--state", state, *run)) == 3
+    for row in (["row", state, *run], ["row", f"{folder}/*.jsonl", *SAMPLE, "--set", "lanes=1"]):
+        assert main.run(["inspect", *map(str, row), "--row", "0", "--full", "--json"]) == 0
+        [first, *_] = json.loads(capsys.readouterr().out)["segments"]
+        assert first["document"]["text"].split() == [first["text"].split()[0]] * len(first["document"]["text"].split())
+        assert int(first["text"].split()[0]) > 0
+    page = folder / "page.html"
+    for drawn in ([state, *run], [f"{folder}/*.jsonl", *SAMPLE]):
+        assert main.run(["view", *map(str, drawn), "--output", str(page)]) == 0
+        assert "none: ids are shown" in page.read_text()
+    given = [*map(str, run), "--tokenizer", str(tokenizer_file)]
+    assert main.run(["trace", "0.jsonl:0", "--state", str(state), *given]) == 1
+    assert "a run of ready ids, which had no tokenizer: leave --tokenizer out" in capsys.readouterr().err
+
+
 @pytest.mark.parametrize(
     ("arguments", "message"),
     [

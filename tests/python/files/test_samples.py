@@ -132,3 +132,67 @@ def test_ready_ids_are_packed_without_a_tokenizer(tmp_path, capsys):
     code, error = checked(capsys, "pack", shard, "--output", tmp_path / "other")
     assert code == 2
     assert "Missing option '--tokenizer'" in error
+
+
+REWARD = {"reward": gm.Field(per="sample")}
+TEMPLATE = (
+    "{% for m in messages %}<{{ m.role }}>{{ m.content }}{{ eos_token }}{% endfor %}"
+    "{% if add_generation_prompt %}<assistant>{% endif %}"
+)
+PACKED = [
+    gm.Tokens(loss_mask="mask", fields={"scores": gm.Field(), "top": gm.Field("scores", "float16"), **REWARD}),
+    gm.Text("a", fields=REWARD),
+    gm.Text("a", gm.FillInTheMiddle(0.5, prefix=1, middle=2, suffix=3)),
+    gm.Completion("q", "a", fields=REWARD),
+    gm.Instruction("q", None, "a", template=TEMPLATE),
+    gm.Preference(gm.Completion("q", "a", fields=REWARD), gm.Completion("q", "q", fields=REWARD)),
+    gm.Preference(*[gm.Chat("turns.chat", train_on="last", template=TEMPLATE)] * 2),
+]
+
+
+@pytest.mark.parametrize("sample", PACKED, ids=lambda sample: type(sample).__name__)
+def test_what_python_packs_is_verified(tmp_path, capsys, sample):
+    records = [
+        {
+            "q": f"{n} + 1?", "a": f" {n + 1}" * (n % 5 + 1), "turns": {"chat": CHATS[n % len(CHATS)]},
+            "input_ids": [n + 1] * 3, "mask": [0, 1, 1], "scores": [0.0, 0.5, n / 4], "reward": n / 8,
+        }
+        for n in range(20)
+    ]  # fmt: skip
+    (tmp_path / "a.jsonl").write_text("".join(json.dumps(record) + "\n" for record in records))
+    model = None if isinstance(sample, gm.Tokens) else write_chatml(tmp_path / "model")
+    more = {"truncation": "drop"} if isinstance(sample, gm.Preference) else {}
+    dataset = gm.PackedDataset(
+        tmp_path / "a.jsonl", tokenizer=model, sample=sample, sequence_length=256, batch_size=2, packing="best_fit",
+        seed=1, **more,
+    )  # fmt: skip
+    assert gm.pack(dataset, tmp_path / "packed", format="parquet")["items"]
+    assert main.run(["verify", str(tmp_path / "packed")]) == 0, capsys.readouterr().err
+    index = json.loads((tmp_path / "packed" / "index.json").read_text())
+    del index["source"]["arguments"]["sample"]
+    (tmp_path / "packed" / "index.json").write_text(json.dumps(index))
+    capsys.readouterr()
+    assert main.run(["verify", str(tmp_path / "packed")]) == 1
+    assert "packed from Python with a sample, which the index does not hold" in capsys.readouterr().err
+
+
+def test_what_an_index_does_not_hold_is_said(tmp_path, capsys):
+    for name in "ab":
+        (tmp_path / f"{name}.jsonl").write_text('{"input_ids": [1, 2, 3], "id": "x"}\n' * 500)
+    (tmp_path / "bad.txt").write_text("y\n")
+    sources = {name: gm.Source(f"{tmp_path}/{name}.jsonl", weight=1, sample=gm.Tokens(), epochs=1) for name in "ab"}
+    (tmp_path / "chats.jsonl").write_text("".join(json.dumps({"messages": chat}) + "\n" for chat in CHATS))
+    model, made = write_chatml(tmp_path / "model"), gm.ChatTemplate(TEMPLATE.replace("{{ eos_token }}", "<|im_end|>"))
+    chat = gm.Chat(template=made)
+    edits = [gm.Edit(1, drop=gm.RowList(tmp_path / "bad.txt", key="id"))]
+    rows = {"sequence_length": 128, "batch_size": 2}
+    for number, (dataset, lacking) in enumerate(
+        [
+            (gm.PackedDataset(gm.Mixture(sources), **rows), "a mixture"),
+            (gm.PackedDataset(tmp_path / "chats.jsonl", tokenizer=model, sample=chat, **rows), "a sample"),
+            (gm.PackedDataset(tmp_path / "a.jsonl", sample=gm.Tokens(), edits=edits, **rows), "edits"),
+        ]
+    ):
+        gm.pack(dataset, tmp_path / str(number))
+        assert main.run(["verify", str(tmp_path / str(number))]) == 1
+        assert f"packed from Python with {lacking}, which the index does not hold" in capsys.readouterr().err

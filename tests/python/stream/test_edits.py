@@ -200,6 +200,15 @@ def test_lanes_that_end_before_shards_are_added_are_an_error(made, folder):
         list(made(edits=[gm.Edit(100_000, shards=f"{folder}/new-*.jsonl")]))
 
 
+def test_an_edit_that_leaves_no_record_is_said(made, caplog):
+    batches = list(made(edits=[gm.Edit(3, keep="numbr > 5")]))
+    assert len(batches) == 3
+    assert "the stream ends at step 3, from which on edits= has an edit that leaves no record" in caplog.text
+    caplog.clear()
+    assert len(list(made(edits=[gm.Edit(3, keep="number > 5")]))) > 3
+    assert "leaves no record" not in caplog.text
+
+
 def test_edits_of_one_source_of_a_mixture(folder):
     def made(edits):
         sources = {
