@@ -236,7 +236,7 @@ def test_state_is_taken_before_the_file_is_synced(broken, encoder, monkeypatch):
     next(iterator)
     expected = iterator.get_state()
     # As if another thread called next meanwhile.
-    monkeypatch.setattr(iterator._stream, "_sync", lambda: next(iterator))
+    monkeypatch.setattr(iterator._stream, "sync", lambda: next(iterator))
     assert iterator.get_state() == expected
 
 
