@@ -203,7 +203,8 @@ impl BlockEncoder {
                 }
             }
         }
-        let is_judged = has_mask && document.tokens > 0;
+        // An empty list of ready ids is a sample; a conversation of which the template writes nothing is none.
+        let is_judged = has_mask && (document.tokens > 0 || !matches!(prepare, Prepare::Tokens(_)));
         Ok(if is_judged { self.judge(document, &ids.trained[before..]) } else { Encoded::Document(document) })
     }
 
@@ -232,7 +233,12 @@ impl BlockEncoder {
             };
             let found = found(mask);
             let reason = format!(
-                "expected a token to train on, found {found} among the {tokens} tokens{left}; {}",
+                "expected a token to train on, found {found} among the {tokens} tokens{left}; {}{}",
+                if tokens == 0 {
+                    "give the record's own format= and field=, and a template that writes its messages; "
+                } else {
+                    ""
+                },
                 advice(prepare)
             );
             return Encoded::Bad(self.located(&document, reason));

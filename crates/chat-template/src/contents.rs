@@ -1,4 +1,5 @@
-//! Content in parts that a template does not take: it prints the list as Python spells it, or leaves out words.
+//! Content that a template does not take: in parts, of which it prints the list as Python spells it or leaves out words;
+//! or of a message without a role, which many templates pass over.
 
 use crate::chat::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -10,12 +11,29 @@ use crate::value::{Dict, List, Val};
 /// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
 
-/// Checks that the words of content in parts are in the text, and that the parts are not printed as Python spells them.
+/// Checks that the words of messages without a role, and of content in parts, are in the text, and that the parts are not
+/// printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
     let mut written = None;
     for index in 0..session.messages.len() {
         let Val::Dict(message) = session.messages[index] else { continue };
-        let Some(Val::List(content)) = field(message, "content") else { continue };
+        let content = match field(message, "content") {
+            Some(Val::List(content)) => content,
+            Some(Val::Str(text)) if !matches!(field(message, "role"), Some(Val::Str(_))) => {
+                let written = written.get_or_insert_with(|| Written::of(rendering));
+                if is_lost(session, written, *text) {
+                    return Err(Error::new(
+                        ErrorKind::Input,
+                        format!(
+                            "messages[{index}]: expected a string under its key \"role\", found none, and the template leaves \
+                             out its content: correct the role, or leave the message out"
+                        ),
+                    ));
+                }
+                continue;
+            }
+            _ => continue,
+        };
         let written = written.get_or_insert_with(|| Written::of(rendering));
         let found = if prints(written, content) {
             "prints the list as Python spells it".to_owned()
@@ -74,10 +92,12 @@ fn prints(written: &Written<'_>, content: &List<'_>) -> bool {
 
 /// The first part that is a text of which the rendering has nothing.
 fn lost_part(session: &Session<'_>, written: &Written<'_>, content: &List<'_>) -> Option<usize> {
-    let is_lost = |text: Str<'_>| {
-        !text.text.trim().is_empty() && !written.has_string(text.origin().0, &session.origins)
-    };
-    content.items.iter().position(|item| text_of(item).is_some_and(is_lost))
+    content.items.iter().position(|item| text_of(item).is_some_and(|text| is_lost(session, written, text)))
+}
+
+/// Whether a string has words of which the rendering has nothing.
+fn is_lost(session: &Session<'_>, written: &Written<'_>, text: Str<'_>) -> bool {
+    !text.text.trim().is_empty() && !written.has_string(text.origin().0, &session.origins)
 }
 
 /// The text of a part.

@@ -197,7 +197,7 @@ def describe(found: Mapping[str, Any]) -> str:
         blocks.append(_table([("conversations", "share", "that"), *problems], right=(0, 1)))
     for kind, what in KINDS.items():
         if places := [place_of(one) for one in found["findings"] if one["kind"] == kind]:
-            blocks.append(_listed(f"{counted(total[kind], 'conversation')} that {what}", places))
+            blocks.append(_listed(f"conversations that {what}: {total[kind]:,}", places))
     for reason in found["reasons"]:
         places = list(map(_place, reason["first"]))
         blocks.append(_listed(f"{counted(reason['records'], 'record')}: {reason['first'][0]['reason']}", places))

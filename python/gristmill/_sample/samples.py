@@ -148,7 +148,6 @@ class Chat:
         message that is trained on, of the messages up to and with it, trained on it alone; `"rounds"`: one for each
         message of the user, of the messages before the next one of the user, trained on the assistant's behind it. In
         the order of the messages; a bad one makes the record bad. `train_on` is `"assistant"`.
-
       string_arguments: what becomes of arguments of tool calls that are strings: `"decode"`: each that is the JSON of
         an object is that object, as templates expect; `"keep"`: they stay, as in `transformers`.
       system_field: key of a system prompt that precedes the messages, which a record may lack. None: there is none, but
@@ -156,8 +155,9 @@ class Chat:
       train_empty_reasoning: whether the marks of a reasoning without words, such as `<think>` and `</think>` of Qwen3,
         are trained on, with the white space behind them that does not begin the answer itself.
       fields: values of other keys that travel with the sample, as of `Text`.
-      train_key: the key of a message that says whether it is trained on: true, false, 1, 0 or null, which says nothing;
-        `"masked"` says the opposite. None: `"train"` and `"weight"`.
+      train_key: the key of a message that says how much it is trained on: true, false, a number such as 0.5, or null,
+        which says nothing; `"masked"` says the opposite. Rows then have the field `weight`. None: `"train"` and
+        `"weight"` say whether it is.
 
     Raises:
       ArgumentError: a value is not allowed.

@@ -276,3 +276,33 @@ def test_flags_that_train_key_does_not_name_must_not_contradict(tmp_path, folder
     path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"loss": "x"}]})
     with pytest.raises(gm.ShardError, match='expected true, false, 1, 0 or null under its key "loss", or a weight'):
         rows(path, folder, train_key="loss")
+
+
+# Passes over messages of roles that it does not know, as Qwen3's.
+KNOWN_ROLES = (
+    "{%- for m in messages %}{%- if m.role in ['user', 'assistant'] %}"
+    "{{ '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endif %}{%- endfor %}"
+    "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+)
+
+
+@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": 5}])
+def test_message_without_a_role_that_the_template_passes_over_is_an_error(tmp_path, folder, role):
+    path = write(tmp_path / "a.jsonl", {"messages": [{"content": "Q", **role}, ANSWER]})
+    with pytest.raises(gm.ShardError, match=r"messages\[0\]: expected a string under its key \"role\", found none"):
+        rows(path, folder, template=KNOWN_ROLES)
+    assert texts(path, folder, template="{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", train_on="all")
+    write(path, {"messages": [{"content": " ", **role}, QUESTION, ANSWER]})
+    assert len(rows(path, folder, template=KNOWN_ROLES)) == 1
+
+
+@pytest.mark.parametrize("samples", ["conversation", "rounds"])
+def test_conversation_of_which_the_template_writes_nothing_trains_nothing(tmp_path, folder, samples):
+    sharegpt = [{"from": "human", "value": "Q"}, {"from": "gpt", "value": "A"}]
+    path = write(tmp_path / "a.jsonl", {"conversations": sharegpt}, {"conversations": [QUESTION, ANSWER]})
+    given = {"field": "conversations", "template": KNOWN_ROLES, "samples": samples}
+    with pytest.raises(gm.ShardError, match=r"record 0, byte 0: expected a .* to train on, found none"):
+        rows(path, folder, **given)
+    assert len(rows(path, folder, on_untrained="drop", **given)) == 1
+    path = write(tmp_path / "b.jsonl", {"conversations": sharegpt})
+    assert len(rows(path, folder, format="sharegpt", **given)) == 1

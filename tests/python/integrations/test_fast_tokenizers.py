@@ -236,6 +236,12 @@ def test_tensors_are_the_same(own):
     assert all(np.array_equal(arrays[name], wanted[name].numpy()) for name in wanted)
 
 
+@pytest.mark.parametrize("given", [None, 1, True])
+def test_arguments_of_other_types_are_refused_as_by_the_tokenizer(own, given):
+    one, other = (outcome(lambda of=of: of("a b", add_special_tokens=given)) for of in (own, made.fast(own)))
+    assert one == other
+
+
 def test_what_the_encoder_cannot_is_said_once(own, caplog):
     class Other(type(own)):
         def _encode_plus(self, *args, **kwargs):

@@ -82,7 +82,8 @@ def test_segments_for_attention(dataset):
 
 def test_segments_with_their_filling(dataset):
     loader = megatron.ExternalLoader(dataset(pad_segments_to=8), 1, 0, 1, cu_seqlens=True)
-    for batch, row in zip(itertools.islice(loader, 40), dataset(pad_segments_to=8, batch_size=None), strict=False):
+    rows = ({name: array[n] for name, array in step.items()} for step in dataset(pad_segments_to=8) for n in range(8))
+    for batch, row in zip(itertools.islice(loader, 40), rows, strict=False):
         ends = batch["cu_seqlens"][0]
         assert (ends % 8 == 0).all()
         assert torch.equal(batch["cu_seqlens_padded"], batch["cu_seqlens"])

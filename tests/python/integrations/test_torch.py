@@ -236,6 +236,24 @@ class TestRanks:
         with pytest.raises(gm.ArgumentError, match=r"world_size=3: the number of ranks must divide .* batch_size=8"):
             Loader(gm.PackedDataset(**arguments), 0, 3)
 
+    def test_devices_that_there_are_not(self, arguments):
+        dataset = gm.PackedDataset(**arguments)
+        with pytest.raises(gm.ArgumentError, match="device='nope': Expected one of cpu, cuda"):
+            Loader(dataset, device="nope")
+        count = torch.cuda.device_count() if torch.cuda.is_available() else 0
+        with pytest.raises(gm.ArgumentError, match=f"device='cuda:{count}': torch finds {count} GPUs"):
+            Loader(dataset, device=f"cuda:{count}")
+
+    @pytest.mark.parametrize("given", ["shard.jsonl", b"", [1, 2]])
+    def test_other_things_than_datasets(self, given):
+        with pytest.raises(gm.ArgumentTypeError, match=r"dataset: expected .*gm\.PackedDataset"):
+            Loader(given)
+
+    def test_data_loaders_around_a_loader_are_refused(self, arguments):
+        loader = Loader(gm.PackedDataset(**arguments))
+        with pytest.raises(TypeError, match="a DataLoader asks for it and is not needed"):
+            next(iter(torch.utils.data.DataLoader(loader, batch_size=None)))
+
     def test_loaders_are_not_pickled(self, arguments):
         with pytest.raises(gm.ArgumentTypeError, match="neither pickled nor copied: pickle the dataset"):
             pickle.dumps(Loader(gm.PackedDataset(**arguments)))

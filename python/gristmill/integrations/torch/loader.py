@@ -165,7 +165,10 @@ class Loader:
           TypeError: it is not known before the end, as of packed text, or there is none.
         """
         if self._rows.length is None:
-            raise TypeError("the number of batches is not known before the end, or there is no end")
+            raise TypeError(
+                "the number of batches is not known before the end, or there is no end; a DataLoader asks for it and "
+                "is not needed: iterate over the Loader itself"
+            )
         return self._rows.length
 
     def state_dict(self) -> dict[str, Any]:

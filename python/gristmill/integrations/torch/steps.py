@@ -70,7 +70,7 @@ class Rows:
             prompts = dataset.for_hosts(rank, world_size)
             self.steps = lambda: iter(prompts)
             self.batch_size, self.length, self.fingerprint = prompts.rows_per_batch, prompts.steps, prompts.fingerprint
-        elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__"):
+        elif hasattr(dataset, "__getitem__") and hasattr(dataset, "__len__") and not isinstance(dataset, str | bytes):
             indexed = IndexedSteps(dataset, rank, world_size)
             self.steps = lambda: IndexedSteps(dataset, rank, world_size)
             self.batch_size, self.length, self.fingerprint = indexed.batch_size, indexed.steps, indexed.fingerprint
@@ -205,7 +205,10 @@ def _rows_of(batch: Any, world_size: int) -> int:
       ArgumentTypeError: it is no dict of arrays with rows.
     """
     if not isinstance(batch, Mapping) or any(np.ndim(array) == 0 for array in batch.values()) or not batch:
-        raise ArgumentTypeError("dataset: expected items that are batches, dicts of arrays [rows, ...]; use .batch()")
+        raise ArgumentTypeError(
+            "dataset: expected items that are batches, dicts of arrays [rows, ...]: use .batch() of Grain; files "
+            "of texts or conversations, also those that datasets saves, are read by gm.PackedDataset"
+        )
     sizes = {name: operator.index(len(array)) for name, array in batch.items()}
     rows = next(iter(sizes.values()))
     if set(sizes.values()) != {rows}:

@@ -6,6 +6,8 @@ from typing import Any
 import numpy as np
 import torch
 
+from gristmill.errors import ArgumentError
+
 # torch's losses and embeddings index with 64 bits.
 _LONG = frozenset({"inputs", "targets", "tokens", "labels", "next_token"})
 
@@ -69,7 +71,19 @@ class Mover:
 
 
 def device_of(device: "str | torch.device | None") -> torch.device:
-    """The device that batches are moved to; by default the current GPU, or the CPU without one."""
+    """The device that batches are moved to; by default the current GPU, or the CPU without one.
+
+    Raises:
+      ArgumentError: torch knows no such device, or finds no such GPU.
+    """
+    has_gpu = torch.cuda.is_available()
     if device is None:
-        device = torch.device("cuda", torch.cuda.current_device()) if torch.cuda.is_available() else "cpu"
-    return torch.device(device)
+        device = torch.device("cuda", torch.cuda.current_device()) if has_gpu else "cpu"
+    try:
+        found = torch.device(device)
+    except (RuntimeError, TypeError) as error:
+        raise ArgumentError(f"device={device!r}: {str(error).partition(chr(10))[0]}") from None
+    count = torch.cuda.device_count() if has_gpu else 0
+    if found.type == "cuda" and (found.index or 0) >= count:
+        raise ArgumentError(f"device={str(device)!r}: torch finds {count} GPUs; leave device= out, or pass another one")
+    return found

@@ -179,6 +179,7 @@ class _Encoding:
             or options["sanitize_control_tokens"]
             or options["return_offsets_mapping"]
             or options["return_overflowing_tokens"]
+            or not isinstance(options["add_special_tokens"], bool)
             or (is_cut and (options["stride"] or len(items[0]) > 1 or truncation == TruncationStrategy.ONLY_SECOND))
         ):
             return None
@@ -186,7 +187,7 @@ class _Encoding:
         splits_special = self.split_special_tokens if splits_special is None else splits_special  # type: ignore[attr-defined]
         state = self._state()
         encoder = state.encoder(splits_special=bool(splits_special))
-        add_special_tokens = bool(options["add_special_tokens"])
+        add_special_tokens = options["add_special_tokens"]
         if encoder is None:
             return None
         template = state.template(is_pair=len(items[0]) > 1, add_special_tokens=add_special_tokens)
