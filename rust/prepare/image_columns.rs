@@ -333,9 +333,10 @@ fn unquoted(path: &str) -> String {
     let mut pieces = path.split('%');
     let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
     for piece in pieces {
-        let code = piece.get(..2).and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        let digits = piece.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
         bytes.push(code.unwrap_or(b'%'));
-        bytes.extend_from_slice(if code.is_some() { piece[2..].as_bytes() } else { piece.as_bytes() });
+        bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
     }
     String::from_utf8_lossy(&bytes).into_owned()
 }
@@ -381,7 +382,7 @@ mod tests {
             (Some("images/"), "b.png", "images/b.png"),
             (Some("images"), "/data/b.png", "/data/b.png"),
             (Some("images"), "https://h/b.png", "https://h/b.png"),
-            (Some("images"), "file:///a%20b/%c3%a9%%2.png", "/a b/é%%2.png"),
+            (Some("images"), "file:///a%20b/%c3%a9%%2.png%+f", "/a b/é%%2.png%+f"),
             (None, "file://localhost/b.png", "/b.png"),
         ] {
             assert_eq!(columns(root).path(name, &shard).unwrap(), expected);

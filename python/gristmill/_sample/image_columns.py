@@ -1,9 +1,7 @@
 """The keys of records whose images are no members of a tar: Parquet, Arrow and JSONL."""
 
-import itertools
 import json
 import logging
-from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -28,6 +26,8 @@ _LOGGER = logging.getLogger("gristmill")
 
 # The columns of images in public sets, where `fields=` names none; a record may have either. Likewise of other media.
 _KEYS = {"images": ("images", "image"), "videos": ("videos", "video"), "audio": ("audios", "audio")}
+# The records of a shard among which one is looked for that is an object.
+_MOST_LOOKED_AT = 64
 _CONVERSATIONS = ("messages", "conversations", "conversation")
 
 
@@ -60,13 +60,14 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
 
     Raises:
       ArgumentError: it cannot be told, or is named twice.
+      ShardError: no record can be read that shows it.
     """
     named, text = dict(sample.fields or {}), sample.text
     medium = "videos" if isinstance(sample.model, VideoModel) else "images"
     images = extensions(named.pop(medium, _KEYS[medium]))
     if sample.record is not None:
         return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)
-    path, record = next(_objects(shards, max_document_bytes), (next(iter(shards))[0], {}))
+    path, record, failure = _first_object(shards, max_document_bytes)
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
     else:
@@ -74,6 +75,11 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
         if "text" in keys:
             text = with_field(text, Text(keys["text"]), Text)
         if "conversation" in keys or text is None or (isinstance(text, Chat) and text.field == Chat.field):
+            if not record:
+                raise failure or ArgumentError(
+                    f"fields=None: expected a record with keys in {path}, or in a shard behind it, to find its text, "
+                    "found none: shards are tars, Parquet, Arrow or lines of JSON; or name the keys in fields="
+                )
             text = _guess(path, record, text, keys.get("conversation"), medium, images)
         elif isinstance(text, Chat) and (text.format, _format(_inside(record, text.field))) == ("messages", "sharegpt"):
             raise ArgumentError(
@@ -85,20 +91,24 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
     return Fields(images, text, keys=images)
 
 
-def _objects(shards: Manifest, max_document_bytes: int) -> Iterator[tuple[str, dict[str, Any]]]:
-    """The records that are objects, of each shard up to the first one that cannot be read."""
+def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict[str, Any], ShardError | None]":
+    """The first record that is an object, and its shard; an empty one if there is none, and why if that is known.
+
+    A shard is read up to the first record that cannot be, which a run finds, too.
+    """
+    failure = None
     for path, size in shards:
         try:
             records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
-            for number in itertools.count():
+            for number in range(_MOST_LOOKED_AT):
                 found = records.record(number)
                 if found is None:
                     break
-                record = _parsed(found[2])
-                if isinstance(record, dict):
-                    yield path, record
-        except ShardError:
-            continue  # A run finds it, and says so.
+                if isinstance(record := _parsed(found[2]), dict):
+                    return path, record, None
+        except ShardError as error:
+            failure = failure or error
+    return next(iter(shards))[0], {}, failure
 
 
 def _parsed(line: bytes) -> Any:
@@ -149,11 +159,6 @@ def _guess(
     images: list[str],
 ) -> "Text | Chat":
     """The text or conversation of the first record, which is said aloud unless it is named."""
-    if not record:
-        raise ArgumentError(
-            f"fields=None: expected a record with keys in {path}, or in a shard behind it, to find its text and its "
-            f"{medium}, found none: shards are tars, Parquet, Arrow or lines of JSON; or name them in fields="
-        )
     if conversation is not None:
         found: Text | Chat | None = Chat(field=conversation, format=_format(_inside(record, conversation)))
     else:

@@ -338,6 +338,8 @@ def test_first_shards_may_be_empty_or_damaged(tmp_path, folder):
             dataset(folder, str(tmp_path / name))
     with pytest.raises(gm.ShardError, match="at the end of the Parquet file"):
         dataset(folder, str(tmp_path / "cut.parquet"))
+    with pytest.raises(gm.ShardError, match=r"good.parquet: record 0.*max_document_bytes"):
+        dataset(folder, str(tmp_path / "good.parquet"), max_document_bytes=64)
 
 
 def test_file_urls_are_paths(tmp_path, folder):
