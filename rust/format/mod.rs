@@ -36,7 +36,7 @@ use crate::error::{Error, ShardError};
 pub use gristmill_json::{Content, Line, Member, Path, Step, Value, View};
 pub use ids::{IdFiles, IdKind};
 pub use options::ReadOptions;
-pub use projection::{ImageParts, KindOf, Projection, Scratch, SizeOf};
+pub use projection::{ImageParts, KindOf, Medium, Projection, Scratch, SizeOf};
 pub use reader::{Column, RecordReader, inflated_bytes, parts};
 pub use sidecar::SidecarReader;
 pub use tar::{FoundImage, GroupImages, key_at};

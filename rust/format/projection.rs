@@ -23,6 +23,34 @@ pub type SizeOf = fn(&[u8]) -> Result<(u32, u32), String>;
 /// The name of the format of an image that begins with some bytes. None: they are not those of an image.
 pub type KindOf = fn(&[u8]) -> Option<&'static str>;
 
+/// The media of a source beside its texts.
+#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
+pub enum Medium {
+    /// Images.
+    #[default]
+    Image,
+    /// Videos.
+    Video,
+}
+
+impl Medium {
+    /// Its name, which is also the type of its parts in messages.
+    pub fn kind(self) -> &'static str {
+        match self {
+            Self::Image => "image",
+            Self::Video => "video",
+        }
+    }
+
+    /// Its name with an article.
+    pub fn one(self) -> &'static str {
+        match self {
+            Self::Image => "an image",
+            Self::Video => "a video",
+        }
+    }
+}
+
 /// The members of a group in a tar that are images.
 #[derive(Debug, Clone)]
 pub struct ImageParts {
@@ -31,6 +59,8 @@ pub struct ImageParts {
     /// Whether the user named them. Each group then has one of them; else these are all that images have, and a group may
     /// be without an image, under any other extension, too.
     pub are_named: bool,
+    /// Whether they are images or videos.
+    pub medium: Medium,
     /// Whether images are in the columns of records, and not members of tars: the reader then has nothing to do.
     pub are_columns: bool,
     /// The function that finds their sizes.

@@ -18,7 +18,7 @@ use gristmill_json::Typed;
 
 use super::field::Field;
 use crate::error::Error;
-use crate::format::{self, Content, SizeOf, Step, Values, View};
+use crate::format::{self, Content, Medium, SizeOf, Step, Values, View};
 use crate::image::Place;
 use crate::store::{Access, Shard, is_remote, read_exact_at};
 
@@ -39,8 +39,12 @@ const URL_SAFE: GeneralPurpose = base64_of(&alphabet::URL_SAFE);
 pub struct ImageColumns {
     /// The keys of images, or of lists of them.
     pub keys: Vec<Field>,
-    /// Whether the user named them, so that a text without an image is a bad record.
+    /// The keys of other media, which are not read.
+    pub unseen: Vec<Field>,
+    /// Whether the user named the images, so that a text without one is a bad record.
     pub are_named: bool,
+    /// Whether they are images or videos.
+    pub medium: Medium,
     /// Where relative paths start. None: in the folder of the shard.
     pub root: Option<String>,
     /// The function that finds sizes.
@@ -115,7 +119,8 @@ impl ImageColumns {
             let Some(value) = key.of(values) else { continue };
             let located = |missing, number| match missing {
                 Missing::Bad(reason) => {
-                    Missing::Bad(format!("image {number} under the key {:?}: {reason}", key.key()))
+                    let kind = self.medium.kind();
+                    Missing::Bad(format!("{kind} {number} under the key {:?}: {reason}", key.key()))
                 }
                 failed @ Missing::Failed(_) => failed,
             };
@@ -137,15 +142,36 @@ impl ImageColumns {
         self.file(name, files)
     }
 
-    /// Why a text may not be trained on without an image, if it may not.
-    pub(super) fn missing(&self) -> Option<String> {
-        let keys: Vec<&str> = self.keys.iter().map(Field::key).collect();
-        self.are_named.then(|| {
-            format!(
-                "expected an image under {keys:?}, as fields[\"images\"] says, found none; add it, or leave such records out \
+    /// Why a text of a record with these values may not be trained on without an image, if it may not. `needs_images`: not
+    /// even where nothing says that it has one.
+    pub(super) fn missing(&self, values: &Values<'_>, needs_images: bool) -> Option<String> {
+        let (one, kind) = (self.medium.one(), self.medium.kind());
+        if self.are_named && needs_images {
+            let keys: Vec<&str> = self.keys.iter().map(Field::key).collect();
+            return Some(format!(
+                "expected {one} under {keys:?}, as fields[\"{kind}s\"] says, found none; add it, or leave such records out \
                  with keep="
+            ));
+        }
+        self.unread(values).map(|key| {
+            format!(
+                "expected {one}, found none but {key:?}: {}, and the text would be trained on alone; leave such records out \
+                 with keep=, or name the {kind}s in fields=",
+                self.medium.unseen()
             )
         })
+    }
+
+    /// The first key of another medium under which a record has something.
+    fn unread(&self, values: &Values<'_>) -> Option<&str> {
+        let has = |key: &&Field| {
+            key.of(values).is_some_and(|value| match value.content() {
+                Content::Null => value.typed().is_some(),
+                Content::Text(text) => !text.is_empty(),
+                _ => !value.is_array() || value.items().next().is_some(),
+            })
+        };
+        self.unseen.iter().find(has).map(Field::key)
     }
 
     fn one(&self, item: View<'_>, files: Files<'_>) -> Result<Found, Missing> {
@@ -177,9 +203,7 @@ impl ImageColumns {
                     }
                     None => match path {
                         Some(path) => self.named(&path, files),
-                        None => Err("expected \"bytes\" or a \"path\" of an image, found neither"
-                            .to_owned()
-                            .into()),
+                        None => Err("expected \"bytes\" or a \"path\", found neither".to_owned().into()),
                     },
                 }
             }
@@ -200,7 +224,7 @@ impl ImageColumns {
         let path = self.path(name, files.shard)?;
         let of_file = |reason: String| {
             let at = if *path == *name { String::new() } else { format!(" at {path:?}") };
-            Missing::Bad(format!("the image {:?}{at}: {reason}", shown(name)))
+            Missing::Bad(format!("the {} {:?}{at}: {reason}", self.medium.kind(), shown(name)))
         };
         let failed = |error: Error| match error {
             Error::Shard(error) => {
@@ -209,14 +233,16 @@ impl ImageColumns {
             other => Missing::Failed(other),
         };
         if !is_remote(&path) && !files.access.folder.join(&*path).exists() {
-            let advice = "set image_root= to the folder or store that paths of images start from";
-            return Err(of_file(format!("expected an image file, found none; {advice}")));
+            let advice = "set image_root= to the folder or store that paths start from";
+            return Err(of_file(format!("expected {} file, found none; {advice}", self.medium.one())));
         }
         let shard = files.access.find(&path, files.stop).map_err(failed)?;
         if shard.size > files.longest {
             return Err(of_file(format!(
-                "expected an image of at most {} bytes, found one of {}; raise max_document_bytes= to read it",
-                files.longest, shard.size
+                "expected {} of at most {} bytes, found one of {}; raise max_document_bytes= to read it",
+                self.medium.one(),
+                files.longest,
+                shard.size
             )));
         }
         let mut source = files.access.open(&shard, files.stop).map_err(failed)?;
@@ -238,10 +264,18 @@ impl ImageColumns {
         Ok(Found { name: name.to_owned(), place: Place::File(Arc::new(shard)), size })
     }
 
-    /// Where a path leads: a URL and an absolute one as they are, another one from the root.
+    /// Where a path leads: a URL and an absolute one as they are, another one from the root. `file:///a/b` is `/a/b`.
     fn path<'a>(&self, name: &'a str, shard: &Shard) -> Result<Cow<'a, str>, String> {
         if is_remote(name) || Path::new(name).is_absolute() {
             return Ok(Cow::Borrowed(name));
+        }
+        if let Some(path) = name.strip_prefix("file://") {
+            let path = path.strip_prefix("localhost").unwrap_or(path);
+            return if path.starts_with('/') {
+                Ok(Cow::Owned(unquoted(path)))
+            } else {
+                Err(format!("expected file:///path, with no host, found {:?}", shown(name)))
+            };
         }
         if let Some((scheme, _)) = name.split_once("://") {
             return Err(format!(
@@ -251,7 +285,7 @@ impl ImageColumns {
             ));
         }
         if name.is_empty() {
-            return Err("expected the path of an image, found an empty string".to_owned());
+            return Err(format!("expected the path of {}, found an empty string", self.medium.one()));
         }
         let folder = match &self.root {
             Some(root) => root,
@@ -294,6 +328,19 @@ const fn base64_of(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
     GeneralPurpose::new(alphabet, any_padding)
 }
 
+/// A path of a URL, in which `%20` is a space.
+fn unquoted(path: &str) -> String {
+    let mut pieces = path.split('%');
+    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
+    for piece in pieces {
+        let digits = piece.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
+        bytes.push(code.unwrap_or(b'%'));
+        bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
+    }
+    String::from_utf8_lossy(&bytes).into_owned()
+}
+
 /// A name, for a message.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
@@ -321,7 +368,9 @@ mod tests {
     fn paths_start_at_the_root_or_beside_the_shard() {
         let columns = |root: Option<&str>| ImageColumns {
             keys: Vec::new(),
+            unseen: Vec::new(),
             are_named: false,
+            medium: Medium::Image,
             root: root.map(str::to_owned),
             size: |_| Ok((1, 1)),
         };
@@ -333,11 +382,14 @@ mod tests {
             (Some("images/"), "b.png", "images/b.png"),
             (Some("images"), "/data/b.png", "/data/b.png"),
             (Some("images"), "https://h/b.png", "https://h/b.png"),
+            (Some("images"), "file:///a%20b/%c3%a9%%2.png%+f", "/a b/é%%2.png%+f"),
+            (None, "file://localhost/b.png", "/b.png"),
         ] {
             assert_eq!(columns(root).path(name, &shard).unwrap(), expected);
         }
         assert_eq!(columns(None).path("b.png", &Shard::whole("x.jsonl", 1)).unwrap(), "b.png");
         assert!(columns(None).path("ftp://h/b.png", &shard).unwrap_err().contains("found one of ftp"));
+        assert!(columns(None).path("file://h/b.png", &shard).unwrap_err().contains("with no host"));
         assert!(columns(None).path("", &shard).is_err());
     }
 }

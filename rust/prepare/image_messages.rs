@@ -7,9 +7,9 @@
 //!
 //! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
 
-use super::image_text::{ImageTokens, Medium, TAGS, mismatch};
+use super::image_text::{ImageTokens, TAGS, mismatch};
 use super::message::{self, Members, get, given, shown};
-use crate::format::Value;
+use crate::format::{Medium, Value};
 
 /// The keys of a part of type image that name its member, as strings or in an object.
 const NAMES: [&str; 10] = [
@@ -26,8 +26,23 @@ const NAMES: [&str; 10] = [
 ];
 /// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
-/// The keys that would change its size.
-const SIZES: [&str; 4] = ["min_pixels", "max_pixels", "resized_height", "resized_width"];
+/// The keys that would change its size, or the frames that are taken of a video.
+const SIZES: [&str; 14] = [
+    "min_pixels",
+    "max_pixels",
+    "total_pixels",
+    "resized_height",
+    "resized_width",
+    "fps",
+    "sample_fps",
+    "nframes",
+    "num_frames",
+    "min_frames",
+    "max_frames",
+    "video_start",
+    "video_end",
+    "raw_fps",
+];
 /// Words in the types of parts that are neither images nor media, and that templates know.
 const OTHER_KINDS: [&str; 6] = ["text", "think", "reason", "tool", "function", "refusal"];
 /// No name of a member is as long.
@@ -59,19 +74,25 @@ pub(super) fn with_parts<'a>(
 
 /// The index of each part among the images of a sample: by its name, or in order where parts have none. The images are
 /// given by the members that they are in. The error says what was expected and found.
-pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Result<Vec<usize>, String> {
+pub(super) fn order(
+    names: &[Option<String>],
+    key: &str,
+    members: &[&str],
+    medium: Medium,
+) -> Result<Vec<usize>, String> {
+    let kind = medium.kind();
     let known: Vec<&String> = names.iter().flatten().collect();
     if known.is_empty() {
         let counts = (names.len(), members.len());
         return if counts.0 == counts.1 {
             Ok((0..counts.0).collect())
         } else {
-            Err(mismatch(counts.0, counts.1))
+            Err(mismatch(medium, counts.0, counts.1))
         };
     }
     if known.len() < names.len() {
         return Err(format!(
-            "expected the name of a member in each part of type image, or in none, found {} names in {} parts",
+            "expected the name of a member in each part of type {kind}, or in none, found {} names in {} parts",
             known.len(),
             names.len()
         ));
@@ -81,8 +102,8 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
         let mut found = (0..members.len()).filter(|at| is_member(name, key, members[*at]));
         let (Some(first), None) = (found.next(), found.next()) else {
             return Err(format!(
-                "expected parts of type image to name one image of the sample, of {members:?}, found {name:?}; name a member, \
-                 or leave all names out to take images in order"
+                "expected parts of type {kind} to name one {kind} of the sample, of {members:?}, found {name:?}; name a \
+                 member, or leave all names out to take {kind}s in order"
             ));
         };
         order.push(first);
@@ -90,7 +111,7 @@ pub(super) fn order(names: &[Option<String>], key: &str, members: &[&str]) -> Re
     match (0..members.len()).find(|at| !order.contains(at)) {
         None => Ok(order),
         Some(unused) => Err(format!(
-            "expected a part of type image for each image, found none that names {:?}",
+            "expected a part of type {kind} for each {kind}, found none that names {:?}",
             members[unused]
         )),
     }
@@ -192,7 +213,8 @@ impl Part {
             ));
         }
         if kind.contains(medium.kind()) {
-            return if are_references { reference_of(part) } else { name_of(part) }.map(Self::Image);
+            return if are_references { reference_of(part, medium) } else { name_of(part, medium) }
+                .map(Self::Image);
         }
         if !kind.is_empty() && !OTHER_KINDS.iter().any(|known| kind.contains(known)) {
             return Err(format!(
@@ -213,48 +235,50 @@ impl Part {
 }
 
 /// The name of the member that a part of type image, or an object in it, names.
-fn name_of(members: &Members<'_>) -> Result<Option<String>, String> {
+fn name_of(members: &Members<'_>, medium: Medium) -> Result<Option<String>, String> {
+    let kind = medium.kind();
     let mut found: Option<String> = None;
     for (key, value) in members {
         let is_empty = *value == Value::Null || value.as_str() == Some("");
         if SIZES.contains(&&**key) && !is_empty {
-            return Err(with_size(key));
+            return Err(with_size(key, medium));
         }
         if INLINE.contains(&&**key) && !is_empty && (key != "source" || matches!(value, Value::Object(_))) {
-            return Err(inline(key));
+            return Err(inline(key, medium));
         }
         if !NAMES.contains(&&**key) || is_empty {
             continue;
         }
         let name = match value {
             Value::Str(name) => Some(name.to_string()),
-            Value::Object(members) => name_of(members)?,
+            Value::Object(members) => name_of(members, medium)?,
             other => {
                 return Err(format!(
-                    "expected the name of a member under {key:?} in a part of type image, found {}",
+                    "expected the name of a member under {key:?} in a part of type {kind}, found {}",
                     shown(other)
                 ));
             }
         };
         let Some(name) = name else { continue };
         if name.starts_with("data:") || name.len() > LONGEST_NAME {
-            return Err(inline(key));
+            return Err(inline(key, medium));
         }
         if name.contains("://") {
             return Err(format!(
-                "expected the name of a member under {key:?} in a part of type image, found the URL {name:?}: nothing is \
+                "expected the name of a member under {key:?} in a part of type {kind}, found the URL {name:?}: nothing is \
                  fetched; write the image as a member of the tar and name that, or leave the name out"
             ));
         }
         if let Some(other) = found.replace(name.clone()).filter(|other| *other != name) {
-            return Err(format!("expected one name in a part of type image, found {other:?} and {name:?}"));
+            return Err(format!("expected one name in a part of type {kind}, found {other:?} and {name:?}"));
         }
     }
     Ok(found)
 }
 
 /// The path, URL or data URL of a part of type image, or of an object in it. Inline data count before a path.
-fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
+fn reference_of(members: &Members<'_>, medium: Medium) -> Result<Option<String>, String> {
+    let kind = medium.kind();
     let mut found: Option<String> = None;
     for (key, value) in members {
         let is_empty = *value == Value::Null || value.as_str() == Some("");
@@ -262,11 +286,11 @@ fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
             continue;
         }
         if SIZES.contains(&&**key) {
-            return Err(with_size(key));
+            return Err(with_size(key, medium));
         }
         let (is_name, is_inline) = (NAMES.contains(&&**key), INLINE.contains(&&**key));
         let name = match value {
-            Value::Object(members) if is_name || key == "source" => reference_of(members)?,
+            Value::Object(members) if is_name || key == "source" => reference_of(members, medium)?,
             Value::Str(data) if is_inline && key != "source" => {
                 let data =
                     if data.starts_with("data:") { data.to_string() } else { format!("data:;base64,{data}") };
@@ -275,8 +299,8 @@ fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
             Value::Str(name) if is_name => Some(name.to_string()),
             _ if is_name || is_inline => {
                 return Err(format!(
-                    "expected a path, a URL or base64 under {key:?} in a part of type image, found {}; put bytes in a column of \
-                     images beside the messages",
+                    "expected a path, a URL or base64 under {key:?} in a part of type {kind}, found {}; put bytes in a column of \
+                     {kind}s beside the messages",
                     shown(value)
                 ));
             }
@@ -284,21 +308,24 @@ fn reference_of(members: &Members<'_>) -> Result<Option<String>, String> {
         };
         let Some(name) = name else { continue };
         if let Some(other) = found.replace(name.clone()).filter(|other| *other != name) {
-            return Err(format!("expected one name in a part of type image, found {other:?} and {name:?}"));
+            return Err(format!("expected one name in a part of type {kind}, found {other:?} and {name:?}"));
         }
     }
     Ok(found)
 }
 
-fn with_size(key: &str) -> String {
-    format!(
-        "expected a part of type image without {key:?}: gm.ImageModel has the sizes of all images; leave it out"
-    )
+fn with_size(key: &str, medium: Medium) -> String {
+    let (kind, rules) = match medium {
+        Medium::Image => ("image", "gm.ImageModel has the sizes of all images"),
+        Medium::Video => ("video", "gm.VideoModel has the sizes and frames of all videos"),
+    };
+    format!("expected a part of type {kind} without {key:?}: {rules}; leave it out")
 }
 
-fn inline(key: &str) -> String {
+fn inline(key: &str, medium: Medium) -> String {
+    let (kind, one) = (medium.kind(), medium.one());
     format!(
-        "expected the name of a member in a part of type image, found an image itself under {key:?}: write it as a member of \
+        "expected the name of a member in a part of type {kind}, found {one} itself under {key:?}: write it as a member of \
          the tar and name that, or leave the name out"
     )
 }
@@ -377,7 +404,7 @@ mod tests {
             (r#"[{"content":[{"type":"image"}]},{"content":"<image>"}]"#, &["0.jpg"]),
         ] {
             let names = with_parts(messages, false).unwrap().1;
-            let error = order(&names, "k", images).unwrap_err();
+            let error = order(&names, "k", images, Medium::Image).unwrap_err();
             assert!(error.contains("expected a placeholder for each image"), "{error}");
         }
         let error = with_parts("[3]", false).unwrap_err();
@@ -390,7 +417,7 @@ mod tests {
         let all = |given: &str| {
             let messages =
                 format!(r#"[{{"content":[{given}]}},{{"content":[{{"type":"image","path":"2.jpg"}}]}}]"#);
-            with_parts(&messages, true).and_then(|found| order(&found.1, "d/k", &members))
+            with_parts(&messages, true).and_then(|found| order(&found.1, "d/k", &members, Medium::Image))
         };
         let named = r#"{"type":"image","image":"x.left.png"},{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"k.10.jpg","detail":"low"}},{"image":"d/k.2.jpg","text":null}"#;
         assert_eq!(all(named).unwrap(), [2, 1, 0, 0]);
@@ -421,10 +448,10 @@ mod tests {
             assert!(error.contains(expected), "{error}");
         }
         let pickled = [Some("jpgs".to_owned()), Some("jpgs".to_owned())];
-        assert!(order(&pickled, "k", &["jpgs", "jpgs"]).is_err(), "a list has no names");
+        assert!(order(&pickled, "k", &["jpgs", "jpgs"], Medium::Image).is_err(), "a list has no names");
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
         let found = with_parts(unnamed, false).unwrap().1;
-        assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"]).unwrap(), [0, 1]);
+        assert_eq!(order(&found, "k", &["a.jpg", "b.jpg"], Medium::Image).unwrap(), [0, 1]);
     }
 
     #[test]
@@ -482,6 +509,13 @@ mod tests {
         for content in [r#""<image>a""#, r#"[{"type":"image"}]"#, r#"[{"type":"audio"}]"#] {
             let error = found(content).unwrap_err();
             assert!(error.contains("images and audio are not read beside videos"), "{error}");
+        }
+        for key in ["fps", "nframes", "max_pixels", "video_start"] {
+            let error = found(&format!(r#"[{{"type":"video","video":"1.mp4","{key}":2}}]"#)).unwrap_err();
+            assert!(
+                error.contains(&format!("a part of type video without {key:?}: gm.VideoModel")),
+                "{error}"
+            );
         }
     }
 

@@ -8,7 +8,6 @@
 //! ```
 
 use std::borrow::Cow;
-use std::fmt::Write;
 use std::ops::Range;
 use std::sync::Arc;
 
@@ -21,18 +20,8 @@ use super::image_columns::{Files, Found, ImageColumns, Missing};
 use super::record_function::RecordFunction;
 use super::{Sample, Samples, image_messages};
 use crate::error::Error;
-use crate::format::{FoundImage, GroupImages, Values};
+use crate::format::{FoundImage, GroupImages, Medium, Values};
 use crate::image::{Fault, FilePlan, Image, ImageFile, ImageModel, ImageRows, Place};
-
-/// The media of a source beside its texts.
-#[derive(Debug, Clone, Copy, Default, PartialEq, Eq)]
-pub enum Medium {
-    /// Images.
-    #[default]
-    Image,
-    /// Videos.
-    Video,
-}
 
 impl Medium {
     /// The placeholder in a text.
@@ -40,14 +29,6 @@ impl Medium {
         match self {
             Self::Image => "<image>",
             Self::Video => "<video>",
-        }
-    }
-
-    /// The type of its parts in messages.
-    pub(super) fn kind(self) -> &'static str {
-        match self {
-            Self::Image => "image",
-            Self::Video => "video",
         }
     }
 
@@ -158,6 +139,15 @@ impl TextPart {
     /// How many samples it is.
     pub fn segments(&self) -> usize {
         if let Self::Pair(_) = self { 2 } else { 1 }
+    }
+
+    /// Whether an image must be there where a source has them. The messages of a conversation have a placeholder for each one.
+    fn needs_images(&self) -> bool {
+        match self {
+            Self::Text(_) | Self::Completion(_) => true,
+            Self::Chat(conversations) => conversations.columns.is_some(),
+            Self::Pair(halves) => halves.iter().any(Self::needs_images),
+        }
     }
 
     /// Whether the token after the sample is trained on.
@@ -277,11 +267,11 @@ impl ImageTexts {
     ) -> Result<(), Missing> {
         match text {
             TextPart::Text(field) => {
-                self.check_has_image(&sample.images)?;
+                self.check_has_image(text, values, &sample.images)?;
                 Ok(self.place(&[(field.text(values)?, true)], sample)?)
             }
             TextPart::Completion(completions) => {
-                self.check_has_image(&sample.images)?;
+                self.check_has_image(text, values, &sample.images)?;
                 let prompt = completions.prompt.text_of(values, "prompt_field")?;
                 let completion = completions.completion.text_of(values, "completion_field")?;
                 Ok(self.place(&[(prompt, false), (completion, true)], sample)?)
@@ -304,10 +294,11 @@ impl ImageTexts {
                         }
                     }
                     _ => {
-                        let order = image_messages::order(&names, key, members)?;
+                        let order = image_messages::order(&names, key, members, self.tokens.medium)?;
                         sample.images = order.into_iter().map(|image| sample.images[image].clone()).collect();
                     }
                 }
+                self.check_has_image(text, values, &sample.images)?;
                 conversations.render_one(&Given::Value(messages), values, sample)?;
                 if !self.tokens.template.is_empty() {
                     let Sample { text, trained, data, images, .. } = sample;
@@ -358,10 +349,11 @@ impl ImageTexts {
         number: usize,
         files: Files<'_>,
     ) -> Result<Image, Missing> {
-        let of_part = |reason| format!("image {number} of the messages: {reason}");
+        let kind = self.tokens.medium.kind();
+        let of_part = |reason| format!("{kind} {number} of the messages: {reason}");
         let Some(name) = name else {
-            let found = "expected a path, a URL or a data URL, as in other parts of type image, found none";
-            return Err(of_part(found.to_owned()).into());
+            let expected = format!("expected a path, a URL or a data URL, as in other parts of type {kind}");
+            return Err(of_part(format!("{expected}, found none")).into());
         };
         let found = columns.named(name, files).map_err(|missing| match missing {
             Missing::Bad(reason) => Missing::Bad(of_part(reason)),
@@ -387,14 +379,16 @@ impl ImageTexts {
         } else if let Some(parts) = &self.first_of {
             let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
             found.retain(|image| Some(&image.member) == part);
-        } else if let (TextPart::Text(_), Some(missing)) = (&self.text, &images.missing)
-            && self.function.is_none()
+        } else if let (true, None, Some(missing)) =
+            (self.text.needs_images(), &self.function, &images.missing)
         {
-            return Err(missing.clone().into()); // The messages of a conversation have a placeholder for each image.
+            return Err(missing.clone().into());
         } else if let (true, Some(unseen)) = (found.is_empty(), &images.unseen) {
+            let medium = self.tokens.medium;
             return Err(format!(
-                "expected an image, found none but {unseen:?}: videos and audio are not read, and the text would be trained on \
-                 alone"
+                "expected {}, found none but {unseen:?}: {}, and the text would be trained on alone",
+                medium.one(),
+                medium.unseen()
             )
             .into());
         }
@@ -421,13 +415,17 @@ impl ImageTexts {
         Ok(members)
     }
 
-    /// A text of a folder whose samples have an image is not trained on without it.
-    fn check_has_image(&self, images: &[Image]) -> Result<(), String> {
-        if let (true, Some(columns)) = (images.is_empty(), &self.columns) {
-            return columns.missing().map_or(Ok(()), Err);
+    /// A text of a record or folder whose samples have an image is not trained on without it; a function of the user may have
+    /// a record without one.
+    fn check_has_image(&self, text: &TextPart, values: &Values<'_>, images: &[Image]) -> Result<(), String> {
+        if !images.is_empty() {
+            return Ok(());
+        }
+        if let (Some(columns), None) = (&self.columns, &self.function) {
+            return columns.missing(values, text.needs_images()).map_or(Ok(()), Err);
         }
         match &self.first_of {
-            Some(parts) if images.is_empty() && !parts.is_empty() => Err(format!(
+            Some(parts) if text.needs_images() && !parts.is_empty() => Err(format!(
                 "expected an image with the extension {}, as dataset.yaml says, found none; add it, or exclude the sample in \
                  split.yaml",
                 parts.iter().map(|part| format!("{part:?}")).collect::<Vec<_>>().join(" or ")
@@ -449,7 +447,7 @@ impl ImageTexts {
             placeholders += piece.matches(placeholder).count();
         }
         if placeholders > 0 && placeholders != images {
-            return Err(mismatch(placeholders, images));
+            return Err(mismatch(self.tokens.medium, placeholders, images));
         }
         if placeholders == 0 {
             of_images.by_ref().for_each(|of_image| text.push_str(of_image));
@@ -485,7 +483,7 @@ impl ImageTexts {
         let placeholders = text_ids.iter().filter(|id| is_image(**id)).count();
         let expected = images.iter().map(|image| image.groups as usize).sum();
         if image_token.is_some() && placeholders != expected {
-            return Err(mismatch(placeholders, expected));
+            return Err(mismatch(self.tokens.medium, placeholders, expected));
         }
         let mut images = images.iter_mut();
         // The tokens of each of an image's further groups, and how many these are.
@@ -581,9 +579,9 @@ impl ImageTokens {
             let is_own = tag == placeholder || self.text.contains(tag) || self.template.contains(tag);
             if !is_own {
                 return Err(format!(
-                    "expected {placeholder:?} where a text has {article} {kind}, found {tag:?}, which would be trained on as text: \
+                    "expected {placeholder:?} where a text has {}, found {tag:?}, which would be trained on as text: \
                      write {placeholder:?}",
-                    article = if *kind == "image" { "an" } else { "a" },
+                    self.medium.one()
                 ));
             }
         }
@@ -591,10 +589,8 @@ impl ImageTokens {
     }
 }
 
-pub(super) fn mismatch(placeholders: usize, images: usize) -> String {
-    let mut message = String::new();
-    _ = write!(message, "expected a placeholder for each image, found {placeholders} for {images}");
-    message
+pub(super) fn mismatch(medium: Medium, placeholders: usize, images: usize) -> String {
+    format!("expected a placeholder for each {}, found {placeholders} for {images}", medium.kind())
 }
 
 /// Puts what an image is in a text in place of what the template writes for it, wherever no message says that.

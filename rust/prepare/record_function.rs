@@ -48,7 +48,7 @@ impl RecordFunction {
             record.push(if record.is_empty() { b'{' } else { b',' });
             gristmill_json::write_string(name, &mut record);
             record.push(b':');
-            record.extend_from_slice(value.json().as_bytes());
+            gristmill_json::write_sized(value, &mut record);
         }
         if record.is_empty() {
             record.push(b'{');
@@ -72,17 +72,35 @@ impl RecordFunction {
         if !list.is_array() {
             return Err(unlisted(members, list.content().name()));
         }
-        let mut all = Vec::new();
+        let mut named = Vec::new();
+        let mut times = vec![0; members.len()];
         for item in list.items() {
-            let before = all.len();
-            match item.content() {
+            let found: Vec<usize> = match item.content() {
                 Content::Text(name) => {
-                    all.extend((0..members.len()).filter(|at| is_member(&name, key, members[*at])));
+                    (0..members.len()).filter(|at| is_member(&name, key, members[*at])).collect()
                 }
-                _ => all.extend(item.json().parse::<usize>().ok().filter(|at| *at < members.len())),
-            }
-            if all.len() == before {
-                return Err(unlisted(members, &item.json()));
+                _ => item.json().parse().ok().filter(|at| *at < members.len()).into_iter().collect(),
+            };
+            let Some(first) = found.first() else { return Err(unlisted(members, &item.json())) };
+            times[*first] += usize::from(found.len() > 1);
+            named.push(found);
+        }
+        // A name of several images is all of them, or where it is listed as often as there are, one each time.
+        let mut next = vec![0; members.len()];
+        let mut all = Vec::new();
+        for found in named {
+            let (first, times) = (found[0], times[found[0]]);
+            if found.len() == 1 || times == 1 {
+                all.extend(found);
+            } else if times == found.len() {
+                all.push(found[next[first]]);
+                next[first] += 1;
+            } else {
+                let (name, count) = (members[first], found.len());
+                return Err(format!(
+                    "expected {name:?} once under \"images\", for all {count} images of this name, or {count} times, found it \
+                     {times} times; list numbers"
+                ));
             }
         }
         Ok(Some(all))

@@ -3,7 +3,7 @@
 use std::sync::Arc;
 
 use super::images::ImageModel;
-use crate::format::{ImageParts, SizeOf};
+use crate::format::{ImageParts, Medium, SizeOf};
 use crate::image::{self, PixelShape};
 
 impl ImageModel {
@@ -19,10 +19,17 @@ impl ImageModel {
 
     /// The members with these extensions, which are images; whose sizes a function finds. `are_columns`: images are
     /// in keys of records, and tars are refused.
-    pub fn parts(extensions: Vec<String>, are_named: bool, are_columns: bool, size: SizeOf) -> ImageParts {
+    pub fn parts(
+        extensions: Vec<String>,
+        are_named: bool,
+        are_columns: bool,
+        medium: Medium,
+        size: SizeOf,
+    ) -> ImageParts {
         ImageParts {
             extensions,
             are_named,
+            medium,
             are_columns,
             size,
             kind: image::model::kind,

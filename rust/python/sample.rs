@@ -12,14 +12,14 @@ use super::image_function::ImageFunction;
 use super::images::ImageModel;
 use super::record_function::FunctionPlan;
 use crate::error::Error;
-use crate::format::{IdFiles, IdKind, ImageParts, Path, Projection, SizeOf};
+use crate::format::{IdFiles, IdKind, ImageParts, Medium, Path, Projection, SizeOf};
 use crate::image::{self, ImageRows, PixelShape};
 use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
 use crate::prepare::image_columns::ImageColumns;
-use crate::prepare::image_text::{ImageTexts, ImageTokens, Medium, TextPart};
+use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::record_function::RecordFunction;
 use crate::prepare::tokens::{Mask, ReadyTokens};
@@ -143,6 +143,7 @@ pub struct ImageTextPlan {
     paths: HashMap<String, Vec<Vec<String>>>,
     names_parts: bool,
     image_keys: Option<Vec<String>>,
+    unseen_keys: Vec<String>,
     image_root: Option<String>,
     image_model: AnyModel,
     image_token: Option<u32>,
@@ -238,10 +239,18 @@ impl Keyed {
             Self::ImageText(mut plan) => {
                 let size = plan.image_model.size_of();
                 let parts = std::mem::take(&mut plan.parts);
-                let parts = ImageModel::parts(parts, plan.names_parts, plan.image_keys.is_some(), size);
+                let parts = ImageModel::parts(
+                    parts,
+                    plan.names_parts,
+                    plan.image_keys.is_some(),
+                    plan.medium(),
+                    size,
+                );
                 let columns = plan.image_keys.take().map(|keys| ImageColumns {
                     keys: keys.iter().map(|key| wanted.add(key)).collect(),
+                    unseen: plan.unseen_keys.iter().map(|key| wanted.add(key)).collect(),
                     are_named: plan.names_parts,
+                    medium: plan.medium(),
                     root: plan.image_root.take(),
                     size: parts.size,
                 });
@@ -312,6 +321,10 @@ impl AnyModel {
 }
 
 impl ImageTextPlan {
+    fn medium(&self) -> Medium {
+        if self.are_videos { Medium::Video } else { Medium::Image }
+    }
+
     /// The arrays that rows hold of images.
     pub fn rows(&self, sequence_length: usize) -> ImageRows {
         ImageRows {
@@ -328,7 +341,7 @@ impl ImageTextPlan {
         sequence_length: usize,
         mut wanted: impl FnMut(&str) -> Field,
     ) -> Result<ImageTexts, Error> {
-        let rows = self.rows(sequence_length);
+        let (rows, medium) = (self.rows(sequence_length), self.medium());
         let mut texts = Vec::with_capacity(2);
         for text in self.texts {
             texts.push(match text {
@@ -362,7 +375,7 @@ impl ImageTextPlan {
                 image: self.image_token,
                 untrained: self.untrained,
                 words: self.words,
-                medium: if self.are_videos { Medium::Video } else { Medium::Image },
+                medium,
             },
         })
     }

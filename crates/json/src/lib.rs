@@ -22,4 +22,4 @@ pub use read::{Begin, MAX_DEPTH, Read, ReadError, Text, Tree};
 pub use scan::{Fault, Member, Offsets, Selector, extract, extract_if, for_each_key, members, select, value};
 pub use value::Value;
 pub use view::{Content, Items, Line, Source, View};
-pub use write::{write_exact, write_json, write_string};
+pub use write::{write_exact, write_json, write_sized, write_string};

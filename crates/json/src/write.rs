@@ -2,7 +2,7 @@
 
 use std::io::Write;
 
-use crate::packed::Packed;
+use crate::packed::{Packed, Typed};
 use crate::view::{Held, View, Written};
 
 /// Appends a string.
@@ -15,16 +15,29 @@ pub fn write_string(text: &str, out: &mut Vec<u8>) {
 /// makes of the rows that pyarrow's `to_pylist` returns. Infinite numbers are so large that every parser reads them as
 /// such.
 pub fn write_json(value: View<'_>, out: &mut Vec<u8>) {
-    write(value, out, false);
+    write(value, out, Form::Nearest);
 }
 
 /// Appends a value as `gristmill._prompts.exact` reads it: an object of one key in place of a value whose type JSON
 /// lacks. Returns whether there is one.
 pub fn write_exact(value: View<'_>, out: &mut Vec<u8>) -> bool {
-    write(value, out, true)
+    write(value, out, Form::Exact)
 }
 
-fn write(value: View<'_>, out: &mut Vec<u8>, is_exact: bool) -> bool {
+/// Appends a value as JSON, with bytes that are no text as an object of their number, as in `{"bytes": 143}`.
+pub fn write_sized(value: View<'_>, out: &mut Vec<u8>) {
+    write(value, out, Form::Sized);
+}
+
+/// How a value whose type JSON lacks is written.
+#[derive(Clone, Copy, PartialEq, Eq)]
+enum Form {
+    Nearest,
+    Exact,
+    Sized,
+}
+
+fn write(value: View<'_>, out: &mut Vec<u8>, form: Form) -> bool {
     let packed = match value.0 {
         Held::Written(value) => {
             write_without_space(value, out);
@@ -41,9 +54,12 @@ fn write(value: View<'_>, out: &mut Vec<u8>, is_exact: bool) -> bool {
         Packed::Float(number) => write_float(number, out),
         Packed::Text(text) => write_string(text, out),
         Packed::Json(text) => write_without_space(Written { text, at: 0 }, out),
-        Packed::Typed(value) if is_exact => {
+        Packed::Typed(value) if form == Form::Exact => {
             value.write_exact(out);
             return true;
+        }
+        Packed::Typed(Typed::Bytes(bytes)) if form == Form::Sized && Typed::Bytes(bytes).is_lost() => {
+            out.extend_from_slice(format!("{{\"bytes\":{}}}", bytes.len()).as_bytes());
         }
         Packed::Typed(value) => value.write_json(out),
         Packed::List(items) | Packed::Map(items) => {
@@ -53,7 +69,7 @@ fn write(value: View<'_>, out: &mut Vec<u8>, is_exact: bool) -> bool {
                 if index > 0 {
                     out.push(b',');
                 }
-                has_typed |= write(View::packed(item), out, is_exact);
+                has_typed |= write(View::packed(item), out, form);
             }
             out.push(b']');
             return has_typed;
@@ -67,7 +83,7 @@ fn write(value: View<'_>, out: &mut Vec<u8>, is_exact: bool) -> bool {
                 }
                 write_string(key, out);
                 out.push(b':');
-                has_typed |= write(View::packed(value), out, is_exact);
+                has_typed |= write(View::packed(value), out, form);
             }
             out.push(b'}');
             return has_typed;

@@ -305,7 +305,8 @@ class _opened:  # noqa: N801 - a context, as a function would be
         try:
             self._container = self._av.open(io.BytesIO(self._data), options={"format_whitelist": _CONTAINERS})
         except (self._av.FFmpegError, ValueError) as error:
-            raise ImageError(f"video: expected a container with a video, found: {error}") from None
+            found = getattr(error, "strerror", None) or error
+            raise ImageError(f"video: expected a container with a video, found: {found}") from None
         if not self._container.streams.video:
             self._container.close()
             raise ImageError("video: expected a stream of video, found none")

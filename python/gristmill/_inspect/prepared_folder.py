@@ -93,7 +93,8 @@ def describe(found: dict[str, Any]) -> str:
         return f"{described}, by gm.ImageText(model) of {folder}.{_left(found)}"
     if found["fields"]:
         described += f"\ndataset.yaml names its fields: {_named(found['fields'])}. They are read"
-        return f"{described} by gm.ImageText(model) of {folder}.{_left(found)}"
+        model = "gm.VideoModel(...)" if "videos" in found["fields"] else "model"
+        return f"{described} by gm.ImageText({model}) of {folder}.{_left(found)}"
     if found["refusal"]:
         return f"{described}\nThey are not read as the folder says: {found['refusal']}, with {folder}."
     text = guess(found["parts"])

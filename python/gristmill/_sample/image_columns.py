@@ -2,65 +2,162 @@
 
 import json
 import logging
+from dataclasses import replace
 from typing import Any
 
 from gristmill._core import Records
 from gristmill._images.video import VideoModel
-from gristmill._sample.image_fields import Fields, check_names_no_text, extensions, guess, key_of, with_field
-from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
+from gristmill._sample.image_fields import (
+    Fields,
+    check_names_no_text,
+    extensions,
+    guess,
+    is_image,
+    key_of,
+    with_field,
+)
+from gristmill._sample.samples import Chat, Completion, ImageText, Instruction, Preference, Text, halves_of
+from gristmill._shards.energon_files import VIDEOS
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path
-from gristmill.errors import ArgumentError, GristmillError
+from gristmill.errors import ArgumentError, ShardError
 
 _LOGGER = logging.getLogger("gristmill")
 
-# The columns of images in public sets, where `fields=` names none; a record may have either.
-_IMAGES = ("images", "image")
-_VIDEOS = ("videos", "video")
+# The columns of images in public sets, where `fields=` names none; a record may have either. Likewise of other media.
+_KEYS = {"images": ("images", "image"), "videos": ("videos", "video"), "audio": ("audios", "audio")}
+# The records of a shard among which one is looked for that is an object.
+_MOST_LOOKED_AT = 64
 _CONVERSATIONS = ("messages", "conversations", "conversation")
 
 
-def first_of(shards: Manifest, max_document_bytes: int) -> Records | None:
-    """The records of the first shard, if they have keys; None of a tar, and of a shard that a run will judge."""
-    path, size = next(iter(shards))
-    try:
-        records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
-    except GristmillError:
-        return None
-    return None if records.format == "tar" else records
+def are_in(shards: Manifest, max_document_bytes: int) -> bool:
+    """Whether images are in the keys of records, as the first shard that can be opened shows.
+
+    Raises:
+      ShardError: none can, and the first one is no tar by its name.
+    """
+    failure = None
+    for path, size in shards:
+        try:
+            records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
+        except ShardError as error:
+            failure = failure or error  # A run finds it, and says so.
+        else:
+            return records.format != "tar"
+    if failure is not None and ".tar" not in next(iter(shards))[0]:
+        raise failure
+    return False
 
 
-def resolve(sample: ImageText, shards: Manifest, records: Records) -> Fields:
+def other_keys(keys: list[str]) -> list[str]:
+    """The keys of media that are not read, beside those of these."""
+    return [key for own in _KEYS.values() for key in own if tuple(keys) != own]
+
+
+def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fields:
     """The keys that are read, as the sample says itself, or else the first record.
 
     Raises:
       ArgumentError: it cannot be told, or is named twice.
-      ShardError: the first record cannot be read.
+      ShardError: no record can be read that shows it.
     """
     named, text = dict(sample.fields or {}), sample.text
-    medium, default = ("videos", _VIDEOS) if isinstance(sample.model, VideoModel) else ("images", _IMAGES)
-    images = extensions(named.pop(medium, default))
+    medium = "videos" if isinstance(sample.model, VideoModel) else "images"
+    images = extensions(named.pop(medium, _KEYS[medium]))
     if sample.record is not None:
         return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)
+    path, record, failure = _first_object(shards, max_document_bytes)
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
-        return Fields(images, text, keys=images)
-    keys = {name: key_of(value) for name, value in named.items()}
-    if "text" in keys:
-        text = with_field(text, Text(keys["text"]), Text)
-    if "conversation" in keys or text is None or (isinstance(text, Chat) and text.field == Chat.field):
-        path = next(iter(shards))[0]
-        text = _guess(path, _first_record(records), text, keys.get("conversation"))
+    else:
+        keys = {name: key_of(value) for name, value in named.items()}
+        if "text" in keys:
+            text = with_field(text, Text(keys["text"]), Text)
+        if "conversation" in keys or text is None or (isinstance(text, Chat) and text.field == Chat.field):
+            if not record:
+                raise failure or ArgumentError(
+                    f"fields=None: expected a record with keys in {path}, or in a shard behind it, to find its text, "
+                    "found none: shards are tars, Parquet, Arrow or lines of JSON; or name the keys in fields="
+                )
+            text = _guess(path, record, text, keys.get("conversation"), medium, images)
+        elif isinstance(text, Chat) and (text.format, _format(_inside(record, text.field))) == ("messages", "sharegpt"):
+            raise ArgumentError(
+                f"format='messages': the first record of {path} has messages of ShareGPT under {text.field!r}; set "
+                'format="sharegpt" of gm.Chat'
+            )
+    if medium not in (sample.fields or {}) and not (set(images) & record.keys()):
+        _check_has_no_images(path, record, medium, text)
     return Fields(images, text, keys=images)
 
 
-def _first_record(records: Records) -> dict[str, Any]:
-    found = records.record(0)
-    record = json.loads(found[2]) if found else None
-    return record if isinstance(record, dict) else {}
+def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict[str, Any], ShardError | None]":
+    """The first record that is an object, and its shard; an empty one if there is none, and why if that is known.
+
+    A shard is read up to the first record that cannot be, which a run finds, too.
+    """
+    failure = None
+    for path, size in shards:
+        try:
+            records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
+            for number in range(_MOST_LOOKED_AT):
+                found = records.record(number)
+                if found is None:
+                    break
+                if isinstance(record := _parsed(found[2]), dict):
+                    return path, record, None
+        except ShardError as error:
+            failure = failure or error
+    return next(iter(shards))[0], {}, failure
 
 
-def _guess(path: str, record: dict[str, Any], text: "Text | Chat | None", conversation: str | None) -> "Text | Chat":
+def _parsed(line: bytes) -> Any:
+    try:
+        return json.loads(line)
+    except ValueError:
+        return None
+
+
+def _check_has_no_images(
+    path: str, record: dict[str, Any], medium: str, text: "Text | Chat | Completion | Preference"
+) -> None:
+    """Checks that a record without a key of images has none under another key, beside which its text would be alone.
+
+    The messages of a conversation have a placeholder for each image.
+
+    Raises:
+      ArgumentError: a key, or a value under it, is that of an image or a video.
+    """
+    halves = halves_of(text)
+    if all(isinstance(half, Chat) and not isinstance(half, Instruction) for half in halves):
+        return
+    own = {key for half in halves for key in vars(half).values() if isinstance(key, str)}
+    own.update(*_KEYS.values())  # Each record is asked for these.
+    for key, value in record.items():
+        item = value[0] if isinstance(value, list) and value else value
+        names = [key, *item, *item.values()] if isinstance(item, dict) else [key, item]
+        if key not in own and any(isinstance(name, str) and _is_of_media(name) for name in names):
+            keys = " or ".join(map(repr, _KEYS[medium]))
+            raise ArgumentError(
+                f"fields=None: the first record of {path} has no key {keys}, and its text would be trained on without "
+                f"{key!r}, which looks like {medium}: name it, such as "
+                f'fields={{"{medium}": {key!r}}}, or leave it out of the records'
+            )
+
+
+def _is_of_media(name: str) -> bool:
+    is_path = name.rsplit(".", 1)[-1].lower() in VIDEOS or is_image(name)
+    return is_path or name == "bytes" or name.startswith(("data:image/", "data:video/"))
+
+
+def _guess(
+    path: str,
+    record: dict[str, Any],
+    text: "Text | Chat | None",
+    conversation: str | None,
+    medium: str,
+    images: list[str],
+) -> "Text | Chat":
     """The text or conversation of the first record, which is said aloud unless it is named."""
     if conversation is not None:
         found: Text | Chat | None = Chat(field=conversation, format=_format(_inside(record, conversation)))
@@ -77,10 +174,13 @@ def _guess(path: str, record: dict[str, Any], text: "Text | Chat | None", conver
     if conversation is None:
         what = "conversation" if isinstance(found, Chat) else "text"
         _LOGGER.warning(
-            "fields=None: the first record of %s has the keys %s; the %s is taken from %r, and images from %s",
-            path, list(record), what, found.field, " or ".join(map(repr, _IMAGES)),
+            "fields=None: the first record of %s has the keys %s; the %s is taken from %r, and %s from %s",
+            path, list(record), what, found.field, medium, " or ".join(map(repr, images)),
         )  # fmt: skip
-    return with_field(text, found, type(found))
+    named = with_field(text, found, type(found))
+    if isinstance(named, Chat) and isinstance(found, Chat) and named.format == "messages":
+        return replace(named, format=found.format)
+    return named
 
 
 def _format(messages: Any) -> Any:

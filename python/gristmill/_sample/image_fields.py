@@ -11,7 +11,7 @@ from gristmill._images.video import VideoModel
 from gristmill._sample import energon_samples
 from gristmill._sample.record_function import RecordFunction
 from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
-from gristmill._shards.energon_files import MEDIA, alternatives
+from gristmill._shards.energon_files import MEDIA, VIDEOS, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path
@@ -22,8 +22,6 @@ _LOGGER = logging.getLogger("gristmill")
 # The extensions of members that are images; Megatron-Bridge writes several as one pickled list, `jpgs`. Fingerprints
 # hold them.
 IMAGES = ("jpg", "jpeg", "png", "webp", "gif", "jpgs")
-# The extensions of members that are videos.
-VIDEOS = ("mp4", "m4v", "mov", "webm", "mkv", "avi", "mpg", "mpeg", "gif")
 # Other names of formats that are decoded, and of those that are not.
 _OTHER_NAMES = ("jpe", "jfif", "pjpeg", "pjp", "mpo", "apng", "bmp", "dib")
 OTHER_IMAGES = (
@@ -76,21 +74,27 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
       ArgumentError: it cannot be told, or is named twice.
       ShardError: the first record cannot be read.
     """
-    medium, default = ("videos", VIDEOS) if isinstance(sample.model, VideoModel) else ("images", IMAGES)
+    are_videos = isinstance(sample.model, VideoModel)
+    medium, other, default = ("videos", "images", VIDEOS) if are_videos else ("images", "videos", IMAGES)
     if sample.record is not None:
         images = extensions((sample.fields or {}).get(medium, default))
         return Fields(images, Chat() if sample.text is None else sample.text, record=sample.record)
     if folder is not None and folder.refusal and not _names_all(sample):
         raise ArgumentError(folder.refusal)
+    if folder is not None and other in (folder.fields or {}) and not _names_all(sample):
+        advice = "videos need a gm.VideoModel" if other == "videos" else "name its videos and its text in fields="
+        raise ArgumentError(
+            f"model={sample.model!r}: the samples of {folder.path} have {other}, as dataset.yaml says: {advice}"
+        )
     if folder is not None and folder.sample_type and not _names_all(sample):
         made = energon_samples.text_of(folder.sample_type, sample.text, "name what is read in fields= or record=")
         images = [part for (part,) in alternatives(folder.fields["images"])] if folder.fields else [*IMAGES]
         record = energon_samples.function_of(folder.sample_type)
         return Fields(images, made, of_folder=bool(folder.fields), record=record)
     if folder is not None and folder.fields and sample.fields is None:
-        return _of_folder(folder.fields, sample.text)
+        return _of_folder(folder.fields, sample.text, medium)
     named, text = dict(sample.fields or {}), sample.text
-    names_images = medium in named or medium == "videos"
+    names_images = medium in named or are_videos
     images = extensions(named.pop(medium, default))
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
@@ -113,7 +117,7 @@ def _names_all(sample: ImageText) -> bool:
     return medium in fields and (sample.text is not None or len(fields) > 1)
 
 
-def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Preference | None") -> Fields:
+def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Preference | None", medium: str) -> Fields:
     """The fields of a folder, but for a text that the sample names."""
     paths: dict[str, list[list[str]]] = {}
 
@@ -132,7 +136,7 @@ def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Pref
             text = with_field(text, Text(key(fields["text"])), Text)
     if isinstance(text, Chat) and text.tools is None and "tools" in fields:
         text = replace(text, tools=key(fields["tools"]))
-    parts = [part for (part,) in alternatives(fields["images"])] if "images" in fields else []
+    parts = [part for (part,) in alternatives(fields[medium])] if medium in fields else []
     return Fields(parts, text, of_folder=True, paths=paths)
 
 
@@ -209,7 +213,7 @@ def _guess(shards: Manifest, max_document_bytes: int, text: "Chat | None", *, lo
         raise ArgumentError(
             f"fields=None: the first record of {path} has no image that is read, only {unread[0]!r}, and its text "
             f"would be trained on alone: found {shown}; write JPEG, PNG, WebP, GIF or BMP, or name what is read in "
-            'fields=, with gm.ImageFunction(input="bytes") for other formats of images'
+            'fields=, with gm.ImageFunction(input="bytes") for other formats of images, and gm.VideoModel for videos'
         )
     guessed = guess(kinds)
     if guessed is None or (isinstance(guessed, Text) and text is not None):

@@ -219,6 +219,7 @@ class ImageTextPlan:
       paths: the parts that keys stand for, where these do not say it themselves.
       names_parts: whether the user or a folder named the extensions.
       image_keys: of records that are no groups of a tar, the keys of images.
+      unseen_keys: of such records, the keys of other media, beside which a text is not trained on alone.
       image_root: where relative paths of images start; None: in the folder of their shard.
       image_model: the core's model.
       image_token: the id of the token that an image has many of; None if images have none.
@@ -238,6 +239,7 @@ class ImageTextPlan:
     paths: dict[str, list[list[str]]]
     names_parts: bool
     image_keys: list[str] | None
+    unseen_keys: list[str]
     image_root: str | None
     image_model: _core.ImageModel | _core.ImageFunction
     image_token: int | None
@@ -280,9 +282,8 @@ def make_with_images(
     has_patches = are_of_rules or isinstance(model, VideoModel) or getattr(model, "grid", None) is not None
     if sample.mrope and not are_of_rules:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
-    records = image_columns.first_of(shards, max_document_bytes) if folder is None else None
-    if records is not None:
-        fields = image_columns.resolve(sample, shards, records)
+    if folder is None and image_columns.are_in(shards, max_document_bytes):
+        fields = image_columns.resolve(sample, shards, max_document_bytes)
     elif sample.image_root is not None:
         raise ArgumentError(f"image_root={sample.image_root!r}: the images of a tar are its members; leave it out")
     else:
@@ -302,6 +303,7 @@ def make_with_images(
         parts=fields.parts if has_all_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
         image_keys=fields.keys,
+        unseen_keys=[] if names_parts or fields.keys is None else image_columns.other_keys(fields.keys),
         image_root=sample.image_root,
         first_of=fields.parts if fields.of_folder else None,
         paths=fields.paths,

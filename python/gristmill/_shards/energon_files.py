@@ -40,13 +40,15 @@ DATASET_REFUSED = {
 # Fields of samples by Energon's and Megatron-Bridge's names.
 _FIELDS = {
     "image": "images", "images": "images", "imgs": "images", "caption": "text", "text": "text",
-    "conversation": "conversation", "tools": "tools",
+    "conversation": "conversation", "tools": "tools", "video": "videos", "videos": "videos",
 }  # fmt: skip
 _UNSEEN = frozenset({"video", "videos", "audio", "audios", "vids"})
+# The extensions of members that are videos.
+VIDEOS = ("mp4", "m4v", "mov", "webm", "mkv", "avi", "mpg", "mpeg", "gif")
 # Classes of samples, without `Sample` or `Webdataset` at the end, that are no texts beside images.
 _OTHER_KINDS = {
     "Image": "has no text to train on",
-    "VidQA": "has a video, and videos are not read",
+    "VidQA": "has a video beside a question, of which a function makes messages, with a gm.VideoModel",
     "Joined": "is joined of several folders: join them in one",
     "MultiMixQA": "is made by code, which is not run",
 }
@@ -375,7 +377,7 @@ def _mapped(name: str, field_map: Mapping[Any, Any]) -> Iterator[tuple[str, str]
     """
     own: dict[str, str] = {}
     for own_name, part in field_map.items():
-        if own_name in _UNSEEN:
+        if own_name in _UNSEEN and own_name not in _FIELDS:
             raise ArgumentError(f"its field {own_name!r} is of videos or audio, which are not read")
         if own_name not in _FIELDS:
             of_class = f" of {name}" if name else ""
@@ -387,16 +389,23 @@ def _mapped(name: str, field_map: Mapping[Any, Any]) -> Iterator[tuple[str, str]
         yield kind, part
     if name.startswith("Captioning") and "images" not in own:
         raise ArgumentError(f"expected a field that is the image of a {name}")
+    if {"images", "videos"} <= own.keys():
+        raise ArgumentError(
+            f"its fields {own['images']!r} and {own['videos']!r}: a sample has images or videos, not both"
+        )
     if len({"text", "conversation"} & own.keys()) != 1:
         raise ArgumentError("expected a field that is a text or a conversation, and not both")
 
 
 def _check_part(field: str, kind: str, part: str) -> None:
     for path in alternatives(part):
-        if path[0].rsplit(".", 1)[-1].lower() in MEDIA:
+        extension = path[0].rsplit(".", 1)[-1].lower()
+        if kind == "videos" and len(path) == 1 and extension not in VIDEOS:
+            raise ArgumentError(f"its field {field!r} is in {path[0]!r}: expected files with the extensions of videos")
+        if kind != "videos" and extension in MEDIA:
             raise ArgumentError(f"its field {field!r} is in {path[0]!r}: videos and audio are not read")
-        if kind == "images" and len(path) > 1:
-            raise ArgumentError(f"its field {field!r} is inside of JSON, in {part!r}: expected members that are images")
+        if kind in ("images", "videos") and len(path) > 1:
+            raise ArgumentError(f"its field {field!r} is inside of JSON, in {part!r}: expected members that are {kind}")
 
 
 def alternatives(field: str) -> list[list[str]]:

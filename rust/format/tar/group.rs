@@ -5,7 +5,7 @@ use std::ops::Range;
 use super::super::{Member as Shown, ReadOptions, Step, View, jsonl};
 use super::archive::{Archive, Damage, Member};
 use super::images::{self, FoundImage, GroupImages, Image};
-use crate::format::projection::{Columns, ImageParts};
+use crate::format::projection::{Columns, ImageParts, Medium};
 
 /// The first bytes of a member that tell text from other data, which has a NUL in them: images, audio, video, arrays.
 const PROBED: u64 = 4 << 10;
@@ -258,19 +258,25 @@ impl Group {
 
     /// Why a group without an image may not be, if it may not: a text must not be trained on without its image.
     fn missing(&self, images: &ImageParts) -> Option<String> {
+        let (one, kind) = (images.medium.one(), images.medium.kind());
         if images.are_named {
             let found = shown(self.items.iter().map(|item| &item.extension));
             let expected = shown(&images.extensions);
             return Some(format!(
-                "expected an image under {expected}, as fields[\"images\"] says, found {found}; add it, or leave \
-                 \"images\" out of fields= to train on texts without images, too"
+                "expected {one} under {expected}, as fields[\"{kind}s\"] says, found {found}; add it, or leave \
+                 \"{kind}s\" out of fields= to train on texts without {kind}s, too"
             ));
         }
-        self.unnamed.as_ref().map(|(extension, kind)| {
-            format!(
-                "expected images under extensions of images, found the {kind} image {extension:?} and no other; rename it, or \
-                 name it in fields={{\"images\": [{extension:?}]}}"
-            )
+        let (extension, format) = self.unnamed.as_ref()?;
+        Some(match images.medium {
+            Medium::Image => format!(
+                "expected images under extensions of images, found the {format} image {extension:?} and no other; rename it, \
+                 or name it in fields={{\"images\": [{extension:?}]}}"
+            ),
+            Medium::Video => format!(
+                "expected a video, found none but the {format} image {extension:?}: images are not read beside videos, and \
+                 the text would be trained on alone"
+            ),
         })
     }
 

@@ -141,7 +141,13 @@ def test_chats_of_a_folder(tmp_path, tokenizer):
 @pytest.mark.parametrize(
     ("field_map", "match"),
     [
-        ({"videos": "mp4s", "conversation": "json"}, "field 'videos' is of videos or audio, which are not read"),
+        (
+            {"videos": "mp4s", "conversation": "json"},
+            "field 'videos' is in 'mp4s': expected files with",
+        ),
+        ({"videos": "mp4", "image": "jpg", "conversation": "json"}, "a sample has images or videos, not both"),
+        ({"videos": "json[film]", "conversation": "json"}, "field 'videos' is inside of JSON"),
+        ({"vids": "mp4", "conversation": "json"}, "field 'vids' is of videos or audio, which are not read"),
         ({"audio": "wav", "conversation": "json"}, "field 'audio' is of videos or audio"),
         ({"image": "mp4", "caption": "txt"}, "field 'image' is in 'mp4': videos and audio are not read"),
         ({"image": "jpg,clip.webm", "caption": "txt"}, "field 'image' is in 'clip.webm'"),
@@ -184,7 +190,7 @@ def of_type(name, **more):
     [
         (of_type("ImageSample", field_map={"image": "jpg"}), "its ImageSample .* has no text to train on"),
         ({"__class__": "ImageWebdataset", "field_map": {"image": "jpg"}}, "its ImageWebdataset .* has no text"),
-        (of_type("VidQASample", field_map={"video": "mp4"}), "its VidQASample .* has a video, and videos are not read"),
+        (of_type("VidQASample", field_map={"video": "mp4"}), "its VidQASample .* has a video beside a question"),
         (
             of_type("ImageClassificationSample", field_map={"image": "jpg", "label": "cls"}),
             "is a text or a conversation",

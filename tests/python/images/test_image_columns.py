@@ -180,9 +180,13 @@ def test_share_gpt_of_llava(tmp_path, folder, samples):
         }
         for number, sample in enumerate(one)
     ]
-    found = dataset(folder, jsonl(tmp_path / "llava.jsonl", records))
-    expected = dataset(folder, jsonl(tmp_path / "x.jsonl", one), text=gm.Chat("messages"))
-    assert_same_batches(found, expected)
+    shard = jsonl(tmp_path / "llava.jsonl", records)
+    expected = list(dataset(folder, jsonl(tmp_path / "x.jsonl", one), text=gm.Chat("messages")))
+    named = gm.Chat("conversations", format="sharegpt")
+    for text in (None, gm.Chat(), named):
+        assert_same_batches(dataset(folder, shard, text=text), expected)
+    with pytest.raises(gm.ArgumentError, match=r"messages of ShareGPT under 'conversations'; set format=.sharegpt"):
+        dataset(folder, shard, text=gm.Chat("conversations"))
 
 
 @pytest.mark.parametrize("kind", ["path", "data", "url", "source"])
@@ -257,12 +261,91 @@ BAD = [
     ({"images": ["none.png"]}, r"the image \"none.png\" at \".*none.png\": expected an image file, .* image_root="),
     ({"images": ["ftp://h/a.png"]}, r"expected a path, or a URL of gs, .*, found one of ftp"),
     ({"images": [3]}, r"image 0 under the key \"images\": expected bytes, a path, .* found a number"),
-    ({"images": [{"bytes": None, "path": None}]}, r"expected \"bytes\" or a \"path\" of an image, found neither"),
+    ({"images": [{"bytes": None, "path": None}]}, r"expected \"bytes\" or a \"path\", found neither"),
     ({"images": ["data:image/png;base64,%"]}, r"expected an image in base64"),
     ({"images": ["data:image/png;base64,AAAA"]}, r"expected a JPEG, PNG, WebP, GIF or BMP image, found bytes"),
     ({"images": []}, r"expected an image under \[\"images\"\], as fields\[\"images\"\] says, found none"),
     ({"images": ["a.png", "a.png"], "text": "one <image>"}, "expected a placeholder for each image, found 1 for 2"),
 ]  # fmt: skip
+
+
+OTHERS = [{"video": "a.mp4"}, {"videos": ["a.mp4"]}, {"audio": {"path": "a.wav"}}]
+CHAT = [{"role": "user", "content": "one"}, {"role": "assistant", "content": "two"}]
+
+
+@pytest.mark.parametrize("text", [gm.Text("text"), gm.Completion("text", "answer"), gm.Chat("messages")])
+def test_a_text_beside_other_media_is_not_trained_on_alone(tmp_path, folder, text):
+    """Where `fields=` names no images, the record must have none at all."""
+    (tmp_path / "a.png").write_bytes(image(8, 8))
+    own = {"text": "some text", "answer": "and more", "messages": CHAT}
+    shown = [{"role": "user", "content": "<image>one"}, CHAT[1]]
+    good = [{**own, "image": "a.png", "video": "a.mp4", "messages": shown}, own, {**own, "videos": [], "audio": None}]
+    shard = jsonl(tmp_path / "x.jsonl", [*good, *({**own, **other} for other in OTHERS)])
+    more = {"on_error": "quarantine", "max_error_rate": 1.0, "shuffle_window": 1}
+    if isinstance(text, gm.Chat):
+        more["eos"] = False
+    iterator = iter(dataset(folder, shard, text=text, **more))
+    assert sum(batch["image_masks"].sum() for batch in iterator) == 1
+    assert iterator.stats()["documents"] == 3
+    reasons = [entry["reason"] for entry in iterator.quarantine()]
+    for other, reason in zip(OTHERS, reasons, strict=True):
+        (key,) = other
+        assert reason.startswith(f'expected an image, found none but "{key}": videos and audio are not read')
+
+
+@pytest.mark.parametrize(
+    "own", [{"picture": "a.png"}, {"img": {"bytes": "", "path": None}}, {"jpg": 3}, {"p": ["data:image/png;base64,"]}]
+)
+def test_images_under_other_keys_are_not_passed_over(tmp_path, folder, own):
+    record = {"text": "see a.png", "answer": "b", "messages": CHAT, **own}
+    shard = jsonl(tmp_path / "x.jsonl", [record])
+    (key,) = own
+    for text in (gm.Text("text"), gm.Completion("text", "answer"), gm.Instruction("text", output="answer")):
+        with pytest.raises(gm.ArgumentError, match=f"has no key 'images' or 'image', .* without '{key}', which looks"):
+            dataset(folder, shard, text=text)
+    assert list(dataset(folder, shard, text=gm.Chat("messages")))
+    assert list(dataset(folder, jsonl(tmp_path / "y.jsonl", [{"text": "see a.png"}]), text=gm.Text("text")))
+
+
+def test_first_shards_may_be_empty_or_damaged(tmp_path, folder):
+    """Keys, and whether images are in them, are those of the first record that can be read."""
+    (tmp_path / "a.png").write_bytes(image(8, 8))
+    good = {"image": "a.png", "text": "good and long"}
+    pq.write_table(pa.table({"image": [image(8, 8)], "text": ["good and long"]}), tmp_path / "good.parquet")
+    rows = pa.table({"image": pa.array([], pa.binary()), "text": pa.array([], pa.string())})
+    pq.write_table(rows, tmp_path / "empty.parquet")
+    (tmp_path / "cut.parquet").write_bytes((tmp_path / "good.parquet").read_bytes()[:-9])
+    (tmp_path / "zero.parquet").write_bytes(b"")
+    (tmp_path / "zero.jsonl").write_bytes(b"")
+    jsonl(tmp_path / "good.jsonl", [good])
+    (tmp_path / "begun.jsonl").write_text('{"image": \n[]\n' + json.dumps(good) + "\n")
+    more = {"on_error": "quarantine", "max_error_rate": 1.0}
+    for names, bad in [
+        (["empty.parquet", "good.parquet"], 0), (["cut.parquet", "good.parquet"], 1),
+        (["zero.parquet", "good.parquet"], 1), (["zero.jsonl", "good.jsonl"], 0), (["begun.jsonl"], 2),
+    ]:  # fmt: skip
+        for sample in ({}, {"fields": {"images": "image", "text": "text"}}):
+            shards = []
+            for number, name in enumerate(names):  # shards are sorted by path
+                shards.append(tmp_path / f"{number}-{name}")
+                shards[-1].write_bytes((tmp_path / name).read_bytes())
+            with_errors = dict(more) if bad else {}
+            iterator = iter(dataset(folder, [str(shard) for shard in shards], batch_size=1, **with_errors, **sample))
+            assert sum(batch["image_masks"].sum() for batch in iterator) == 1, names
+            assert iterator.stats()["quarantined"] == bad
+    for name in ("zero.jsonl", "a.png"):
+        with pytest.raises(gm.ArgumentError, match=r"expected a record with keys in .*, found none: shards are tars"):
+            dataset(folder, str(tmp_path / name))
+    with pytest.raises(gm.ShardError, match="at the end of the Parquet file"):
+        dataset(folder, str(tmp_path / "cut.parquet"))
+    with pytest.raises(gm.ShardError, match=r"good.parquet: record 0.*max_document_bytes"):
+        dataset(folder, str(tmp_path / "good.parquet"), max_document_bytes=64)
+
+
+def test_file_urls_are_paths(tmp_path, folder):
+    (tmp_path / "a é.png").write_bytes(image(8, 8))
+    shard = jsonl(tmp_path / "x.jsonl", [{"image": (tmp_path / "a é.png").as_uri(), "text": "some text"}])
+    assert sum(batch["image_masks"].sum() for batch in dataset(folder, shard, batch_size=1)) == 1
 
 
 @pytest.mark.parametrize(("record", "message"), BAD)

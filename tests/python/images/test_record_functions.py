@@ -1,9 +1,12 @@
 """Functions that make the records of crude folders, sample types of Energon, and completions and pairs with images."""
 
+import base64
 import json
 import re
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 
 import gristmill as gm
@@ -101,6 +104,70 @@ def test_function_makes_messages_and_chooses_images(tmp_path, tokenizer):
     )
     assert bad[2].endswith("found 2")
     assert (stats["filtered"], stats["quarantined"], stats["records"]) == (1, 3, 8)
+
+
+@pytest.mark.parametrize(
+    ("listed", "sizes"),
+    [
+        (["a", "b", "a"], [(8, 8), (8, 8), (16, 8)]),  # as often as there are: one each
+        (["b", "a"], [(8, 8), (8, 8), (16, 8)]),  # once: all of them
+        (["b", "b"], [(8, 8), (8, 8)]),
+        ([2], [(16, 8)]),
+        (["a", "a", "a"], None),
+    ],
+)
+def test_names_of_several_images(tmp_path, tokenizer, listed, sizes):
+    data = [base64.b64encode(one).decode() for one in (SMALL, SMALL, WIDE)]
+    images = [{"path": name, "bytes": one} for name, one in zip("aba", data, strict=True)]
+    (tmp_path / "a.jsonl").write_text(json.dumps({"images": images, "text": "t"}))
+
+    def made(record):
+        assert record["__images__"] == ["a", "b", "a"]
+        return {"text": "some text", "images": listed}
+
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(made, ["text"]))
+    found, bad, _ = read(str(tmp_path / "a.jsonl"), tokenizer, sample)
+    if sizes is None:
+        assert bad == [
+            'expected "a" once under "images", for all 2 images of this name, or 2 times, found it 3 times; '
+            "list numbers"
+        ]
+    else:
+        assert [sorted(row[2]) for row in found] == [sizes]
+
+
+def test_bytes_of_columns_are_given_as_their_number(tmp_path, tokenizer):
+    """Bytes that are no text: images must not become text on their way to a function."""
+    struct = pa.struct([("bytes", pa.binary()), ("path", pa.string())])
+    image_column = pa.array([{"bytes": SMALL, "path": "a.png"}], struct)
+    columns = {"image": image_column, "raw": [[WIDE, b"text"]], "said": [b"caf\xc3\xa9"]}
+    pq.write_table(pa.table(columns), tmp_path / "a.parquet")
+    given = {}
+
+    def made(record):
+        given.update(record)
+        return {"text": record["said"]}
+
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(made, [*columns]))
+    assert read(str(tmp_path / "a.parquet"), tokenizer, sample)[0] == [("<i>café", "café", [(8, 8)])]
+    assert given["image"] == {"bytes": {"bytes": len(SMALL)}, "path": "a.png"}
+    assert (given["raw"], given["said"]) == ([{"bytes": len(WIDE)}, "text"], "café")
+
+
+def test_named_images_are_there_unless_a_function_says_so(tmp_path, tokenizer):
+    """In tars and in columns alike, of each text that needs no placeholders for them."""
+    record = {"prompt": "a question", "completion": "an answer"}
+    (tmp_path / "a.jsonl").write_text(json.dumps(record))
+    tar = write(tmp_path, [{"json": json.dumps(record).encode()}])
+    for shard, before, name in [(str(tmp_path / "a.jsonl"), "", "image"), (tar, "json.", "png")]:
+        prompt, completion = f"{before}prompt", f"{before}completion"
+        for text in (gm.Completion(prompt, completion), gm.Instruction(prompt, output=completion)):
+            found, bad, _ = read(shard, tokenizer, gm.ImageText(MODEL, fields={"images": name}, text=text))
+            assert (found, len(bad)) == ([], 1)
+            assert 'as fields["images"] says, found' in bad[0]
+        function = gm.RecordFunction(lambda _: {**record, "images": []}, ["json", "prompt"], name="no images")
+        sample = gm.ImageText(MODEL, fields={"images": name}, text=gm.Completion(), record=function)
+        assert read(shard, tokenizer, sample)[0] == [("a questionan answer", "an answer", [])]
 
 
 def test_errors_have_shard_record_and_byte(tmp_path, tokenizer):

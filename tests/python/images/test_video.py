@@ -252,37 +252,94 @@ def test_conversations_with_videos(tmp_path, folder, name):
     assert_same_batches(beside, found)
 
 
+def test_folders_of_energon(tmp_path, folder):
+    """The field of videos is read by a model of videos; neither medium is read as the other."""
+    data, messages = film(12, fps=6), [{"role": "user", "content": "<video>Q"}, {"role": "assistant", "content": "A"}]
+
+    def prepared(field_map):
+        meta = tmp_path / "set" / ".nv-meta"
+        meta.mkdir(parents=True, exist_ok=True)
+        parts = {"mp4": data, "jpg": png(all_frames(data)[0]), "json": json.dumps(messages).encode()}
+        (tmp_path / "set" / "a.tar").write_bytes(tar_of([("0", parts)]))
+        (meta / ".info.json").write_text(json.dumps({"shard_counts": {"a.tar": 1}}))
+        (meta / "split.json").write_text(json.dumps({"split_parts": {"train": ["a.tar"]}, "exclude": []}))
+        about = {"__module__": "megatron.energon", "__class__": "ChatMLWebdataset", "field_map": field_map}
+        (meta / "dataset.yaml").write_text(json.dumps(about))
+        return gm.EnergonFolder(tmp_path / "set")
+
+    def rows(shards, model, **more):
+        sample = gm.ImageText(model, text=gm.Chat(format="chatml"), max_images=4, max_patches=600, **more)
+        return gm.PackedDataset(
+            shards, tokenizer=folder, sample=sample, packing="pad", sequence_length=320, batch_size=1, lanes=1, epochs=1
+        )
+
+    model = gm.VideoModel("qwen3-vl", **SMALL["qwen3-vl"])
+    pytest.importorskip("yaml")
+    films = prepared({"videos": "mp4", "conversation": "json"})
+    named = rows(str(tmp_path / "set" / "a.tar"), model, fields={"videos": "mp4", "conversation": "json"})
+    assert_same_batches(rows(films, model), named)
+    with pytest.raises(gm.ArgumentError, match=r"have videos, as dataset.yaml says: videos need a gm.VideoModel"):
+        rows(films, "qwen3-vl")
+    with pytest.raises(gm.ArgumentError, match=r"have images, as dataset.yaml says: name its videos and its text in"):
+        rows(prepared({"images": "jpg", "conversation": "json"}), model)
+
+
+def test_records_are_refused_in_words_of_videos(tmp_path, folder):
+    model = gm.VideoModel("qwen3-vl", **SMALL["qwen3-vl"])
+    (tmp_path / "a.mp4").write_bytes(film(12, fps=6))
+    part = {"type": "video", "video": "a.mp4"}
+    turns = [{"role": "user", "content": [part]}, {"role": "assistant", "content": "A"}]
+    for record, message in [
+        ({"image": "a.png"}, 'expected a video, found none but "image": images and audio are not read beside videos'),
+        ({"video": "b.mp4"}, r'video 0 under the key "video": the video "b.mp4" at ".*": expected a video file'),
+        ({"video": "a.mp4", "text": "<video><video>"}, "expected a placeholder for each video, found 2 for 1"),
+        ({"video": {"bytes": None}}, 'expected "bytes" or a "path", found neither'),
+    ]:
+        (tmp_path / "x.jsonl").write_text(json.dumps({"text": "some text", **record}))
+        with pytest.raises(gm.ShardError, match=message):
+            list(dataset(folder, tmp_path / "x.jsonl", model, fields=None, text=gm.Text("text")))
+    for more, message in [
+        ({"fps": 1}, 'expected a part of type video without "fps": gm.VideoModel has the sizes and frames'),
+        ({"video": ["a.mp4"]}, "in a part of type video, found a list"),
+        ({"video": "b.mp4"}, "video 0 of the messages: the video"),
+    ]:
+        record = {"messages": [{"role": "user", "content": [part | more]}, turns[1]]}
+        (tmp_path / "x.jsonl").write_text(json.dumps(record))
+        with pytest.raises(gm.ShardError, match=message):
+            list(dataset(folder, tmp_path / "x.jsonl", model, fields=None, text=gm.Chat("messages")))
+    png_alone = tar_of([("0", {"png": png(all_frames(film(2))[0]), "txt": b"some text"})])
+    (tmp_path / "x.tar").write_bytes(png_alone)
+    with pytest.raises(
+        gm.ShardError, match='expected a video, found none but the PNG image "png": images are not read'
+    ):
+        list(dataset(folder, tmp_path / "x.tar", model, fields=None, text=gm.Text("txt")))
+
+
 def test_videos_and_images_in_one_stream(tmp_path, folder):
     """Two sources have the same arrays: of each, the rows are those of a stream of its own."""
     films = [("0", {"mp4": film(12, fps=6), "txt": b"a film"}), ("1", {"mp4": film(8, fps=6), "txt": b"another"})]
     stills = [(f"{at}", {"png": png(all_frames(film(2))[0]), "txt": b"a still"}) for at in range(3)]
     for name, records in [("films", films), ("stills", stills)]:
         (tmp_path / f"{name}.tar").write_bytes(tar_of(records))
-    rows = {"packing": "pad", "sequence_length": 320, "batch_size": 1, "lanes": 1}
+    rows = {"tokenizer": folder, "eos": False, "packing": "pad", "sequence_length": 320, "batch_size": 1, "lanes": 1}
     more = {"max_images": 4, "max_patches": 600, "text": gm.Text("txt")}
     video = gm.ImageText(gm.VideoModel("qwen2.5-vl", **SMALL["qwen2.5-vl"]), **more)
     still = gm.ImageText(gm.ImageModel("qwen2.5-vl", max_pixels=50_000), **more)
 
     def source(name, sample):
-        return gm.Source(str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1)
+        return gm.Source(str(tmp_path / f"{name}.tar"), sample=sample, epochs=1, weight=1)
 
-    mixture = gm.Mixture(
-        {"films": source("films", video), "stills": source("stills", still)}, weights={"films": 1, "stills": 1}
-    )
+    mixture = gm.Mixture({"films": source("films", video), "stills": source("stills", still)})
     mixed = list(gm.PackedDataset(mixture, **rows))
     alone = [
         batch
         for name, sample in [("films", video), ("stills", still)]
-        for batch in gm.PackedDataset(
-            str(tmp_path / f"{name}.tar"), tokenizer=folder, sample=sample, eos=False, epochs=1, **rows
-        )
+        for batch in gm.PackedDataset(str(tmp_path / f"{name}.tar"), sample=sample, epochs=1, **rows)
     ]
     key = lambda batch: (batch["inputs"].tobytes(), batch["image_patches"].tobytes(), batch["image_grid_thw"].tobytes())  # noqa: E731
     assert sorted(map(key, mixed)) == sorted(map(key, alone))
     other = gm.ImageText(gm.ImageModel("qwen3-vl", max_pixels=80_000), **more)
-    mixture = gm.Mixture(
-        {"films": source("films", video), "stills": source("stills", other)}, weights={"films": 1, "stills": 1}
-    )
+    mixture = gm.Mixture({"films": source("films", video), "stills": source("stills", other)})
     with pytest.raises(gm.ArgumentError, match=r"patches of 1176 values .*patches of 1536 values"):
         gm.PackedDataset(mixture, **rows)
 

@@ -1,6 +1,6 @@
 //! Images in tars: found by their headers, one to a member or in pickled lists.
 
-use _core::format::{FoundImage, GroupImages, ImageParts};
+use _core::format::{FoundImage, GroupImages, ImageParts, Medium};
 use proptest::prelude::*;
 
 use super::tar::{archive, entry};
@@ -39,6 +39,7 @@ fn options_of(extensions: &[&str], are_named: bool, limit: u64) -> Arc<ReadOptio
         projection: named.with_images(ImageParts {
             extensions,
             are_named,
+            medium: Medium::Image,
             are_columns: false,
             size,
             kind,
