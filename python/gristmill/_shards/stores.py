@@ -160,7 +160,7 @@ class Lister:
         url = self._pinned(pattern)
         if not is_glob(pattern):
             if (size := self._sizes[url]) is None:
-                raise MissingShardError(f"no such object: {pattern!r}")
+                raise MissingShardError(f"no such object: {pattern!r}{_advice(pattern)}")
             return [(url, size)]
         root, key = _divided(url)
         if has_magic(root):
@@ -218,6 +218,16 @@ class Lister:
         names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
         found = store.sizes([root + name for name in names])
         return [(name, size) for name, size in zip(names, found, strict=True) if size is not None]
+
+
+def _advice(url: str) -> str:
+    """How the objects of a folder are named, if a URL without an object may be one."""
+    scheme, rest = url.split("://", 1)
+    _, _, key = rest.partition("/")
+    if scheme in ("http", "https") or "." in key.rsplit("/", 1)[-1]:
+        return ""
+    files = url.rstrip("/") + "/*.jsonl"
+    return f": name the objects of a folder one by one or by a glob, such as {files!r}"
 
 
 def _refuse(root: str, pattern: list[str], odd: Sequence[str]) -> None:

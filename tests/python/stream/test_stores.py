@@ -1,6 +1,7 @@
 """Shards in stores on the network, on a server on loopback: the same stream whatever the network does."""
 
 import itertools
+import re
 import threading
 import time
 
@@ -170,8 +171,12 @@ def test_closing_does_not_wait_for_the_network(objects, encoder):
 
 def test_missing_objects_and_unknown_options_are_errors(objects, encoder):
     with Server(objects) as server:
-        with pytest.raises(gm.MissingShardError, match="no such object: 's3://bucket/none\\.gz'"):
+        with pytest.raises(gm.MissingShardError, match=r"no such object: 's3://bucket/none\.gz'$"):
             dataset("s3://bucket/none.gz", encoder, storage_options=server.options())
+        for folder in ("s3://bucket", "gs://bucket/", "s3://bucket/data", "gs://bucket/data/"):
+            glob = re.escape(folder.rstrip("/") + "/*.jsonl")
+            with pytest.raises(gm.MissingShardError, match=f"no such object: '{folder}': name the objects .*'{glob}'"):
+                dataset(folder, encoder, storage_options=server.options())
         with pytest.raises(gm.MissingShardError, match="no object matches the glob"):
             dataset("s3://bucket/none/*.gz", encoder, storage_options=server.options())
         with pytest.raises(gm.ArgumentError, match='"regoin": expected an option of object_store'):
