@@ -20,7 +20,7 @@ use super::field::Field;
 use crate::error::Error;
 use crate::format::{self, Content, SizeOf, Step, Values, View};
 use crate::image::Place;
-use crate::store::{Access, Shard, is_remote, read_exact_at};
+use crate::store::{Access, Shard, is_remote, local_path, read_exact_at};
 
 /// The first bytes that are read of an image file; where its header is longer, eight times as many, and so on.
 const FIRST_BYTES: u64 = 4 << 10;
@@ -243,9 +243,12 @@ impl ImageColumns {
         if is_remote(name) || Path::new(name).is_absolute() {
             return Ok(Cow::Borrowed(name));
         }
+        if let Some(path) = local_path(name) {
+            return Ok(Cow::Owned(path));
+        }
         if let Some((scheme, _)) = name.split_once("://") {
             return Err(format!(
-                "expected a path, or a URL of {}, found one of {scheme}: {:?}",
+                "expected a path, file:///path, or a URL of {}, found one of {scheme}: {:?}",
                 crate::store::SCHEMES.join(", "),
                 shown(name)
             ));
@@ -332,12 +335,19 @@ mod tests {
             (Some("gs://c"), "b.png", "gs://c/b.png"),
             (Some("images/"), "b.png", "images/b.png"),
             (Some("images"), "/data/b.png", "/data/b.png"),
+            (Some("images"), "file:///data/b%20c.png", "/data/b c.png"),
             (Some("images"), "https://h/b.png", "https://h/b.png"),
         ] {
             assert_eq!(columns(root).path(name, &shard).unwrap(), expected);
         }
         assert_eq!(columns(None).path("b.png", &Shard::whole("x.jsonl", 1)).unwrap(), "b.png");
         assert!(columns(None).path("ftp://h/b.png", &shard).unwrap_err().contains("found one of ftp"));
+        assert!(
+            columns(None)
+                .path("file://host/b.png", &shard)
+                .unwrap_err()
+                .contains("expected a path, file:///path")
+        );
         assert!(columns(None).path("", &shard).is_err());
     }
 }

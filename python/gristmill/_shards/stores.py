@@ -10,7 +10,6 @@ Patterns match as those of local files do: see `gristmill._shards.listing`.
 
 import fnmatch
 import functools
-import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from glob import has_magic
 from typing import Any
@@ -29,20 +28,6 @@ _URLS = tuple(f"{scheme}://" for scheme in _core.STORE_SCHEMES)
 def is_remote(name: str) -> bool:
     """Whether a name is a URL of a store on the network, and not a path."""
     return name.startswith(_URLS)
-
-
-def without_scheme(name: str) -> str:
-    """The path that a URL such as `file:///data/a.jsonl` stands for; any other name as it is.
-
-    Raises:
-      ArgumentError: the URL names another host.
-    """
-    if not name.startswith("file://"):
-        return name
-    host, slash, path = name.removeprefix("file://").partition("/")
-    if host not in ("", "localhost") or not slash:
-        raise ArgumentError(f"{name!r}: expected file:///path, with nothing between the second and the third slash")
-    return urllib.parse.unquote(f"/{path}")
 
 
 def sizes(urls: Iterable[str], options: StorageOptions) -> dict[str, int | None]:
