@@ -145,7 +145,7 @@ class Manifest:
             for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
                 if stores.is_remote(path):
-                    spelled.setdefault(path, (path, size))
+                    spelled.setdefault(stores.usual(path), (path, size))
                     continue
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))

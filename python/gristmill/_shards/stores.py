@@ -22,12 +22,20 @@ from gristmill.errors import ArgumentError, MissingShardError
 # Name and value of each option.
 StorageOptions = tuple[tuple[str, str], ...]
 
+# Other schemes of one store, and its usual one.
+_USUAL = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "abfss"}
 _URLS = tuple(f"{scheme}://" for scheme in _core.STORE_SCHEMES)
 
 
 def is_remote(name: str) -> bool:
     """Whether a name is a URL of a store on the network, and not a path."""
     return name.startswith(_URLS)
+
+
+def usual(url: str) -> str:
+    """A URL with the usual scheme of its store, so that an object has one."""
+    scheme, rest = url.split("://", 1)
+    return f"{_USUAL.get(scheme, scheme)}://{rest}"
 
 
 def sizes(urls: Iterable[str], options: StorageOptions) -> dict[str, int | None]:

@@ -150,6 +150,13 @@ def test_listing_ends_when_the_store_does_not_answer(objects):
                 gm.Manifest.find(pattern, server.options(retry_timeout="0.2"))
 
 
+def test_objects_that_two_schemes_name_are_listed_once(objects):
+    with Server(objects) as server:
+        patterns = ["gs://bucket/data/*/en.json.gz", "gcs://bucket/data/*/en.json.gz"]
+        both, one = (gm.Manifest.find(names, server.options()) for names in (patterns, patterns[0]))
+        assert both == one
+
+
 def test_urls_without_globs_are_asked_for_at_once(objects):
     with Server(objects, delay=0.2) as server:
         found = gm.Manifest.find([f"{server.url}/{key}" for key in objects])
