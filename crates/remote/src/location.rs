@@ -49,7 +49,7 @@ impl Location {
             if found == b'%' && is_escape {
                 address.push('%');
             } else {
-                address.push_str(&format!("%{found:02X}"));
+                address.extend(format!("%{found:02X}").chars());
             }
             rest = after;
         }
@@ -61,8 +61,8 @@ impl Location {
         let found = rest.strip_prefix("datasets/").and_then(|rest| {
             // A name without an owner has a revision, or else would be an owner.
             let has_owner = !rest.split('/').next()?.contains('@');
-            let slashes = rest.match_indices('/').map(|(at, _)| at);
-            let (repository, key) = rest.split_at(slashes.skip(usize::from(has_owner)).next()?);
+            let mut slashes = rest.match_indices('/').map(|(at, _)| at);
+            let (repository, key) = rest.split_at(slashes.nth(usize::from(has_owner))?);
             repository.split('/').all(|part| !part.is_empty()).then_some((repository, key))
         });
         let (repository, key) =

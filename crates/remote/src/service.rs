@@ -209,10 +209,9 @@ fn kind_of(status: u16, text: &str) -> Failed {
         400 if text.contains("RequestTimeout") => Failed::Disturbed,
         // The answer to a question for a size has no text.
         400 if text.is_empty() || DENIALS.iter().any(|code| text.contains(code)) => Failed::Denied,
-        408 | 425 | 429 => Failed::Disturbed,
         416 => Failed::Changed,
         501 | 505 | 511 => Failed::Refused,
-        500.. => Failed::Disturbed,
+        408 | 425 | 429 | 500.. => Failed::Disturbed,
         _ => Failed::Refused,
     }
 }

@@ -145,7 +145,7 @@ fn codec(codec: CompressionCodec) -> Result<Option<BlockCodec>, String> {
         CompressionCodec::ZSTD => BlockCodec::Zstd,
         CompressionCodec::LZ4_RAW => BlockCodec::Lz4,
         CompressionCodec::LZ4 => BlockCodec::Lz4Hadoop,
-        other => {
+        other @ CompressionCodec::LZO => {
             return Err(format!(
                 "expected pages compressed with Snappy, Zstandard, gzip, Brotli, LZ4 or not at all, found {other:?}; write the file \
                  again with one of these"

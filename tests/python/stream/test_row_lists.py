@@ -137,7 +137,8 @@ def test_numbers_as_ids_and_rows_as_lines(tmp_path, encoder):
 
 @pytest.mark.parametrize("first", ["PK1", "BZh91", "ORC", "FEA1", "Obj1", "7z", "Rar!"])
 def test_ids_may_begin_as_other_kinds_of_files_do(tmp_path, encoder, first):
-    (tmp_path / "a.jsonl").write_text("".join(json.dumps({"id": id, "text": id}) + "\n" for id in (first, "other")))
+    lines = [json.dumps({"id": name, "text": name}) for name in (first, "other")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
     (tmp_path / "ids.txt").write_text(f"{first}\n")
     drop = gm.RowList(tmp_path / "ids.txt", key="id")
     texts, _ = read(gm.PackedDataset(str(tmp_path / "a.jsonl"), tokenizer=encoder, provenance=64, drop=drop))
