@@ -220,4 +220,18 @@ mod tests {
         let block = compressed(BlockCodec::Lz4, &text);
         assert!(decoder.inflate(BlockCodec::Lz4Hadoop, &block, &mut out).is_some() && out == text);
     }
+
+    #[test]
+    fn windows_of_brotli_are_those_of_its_standard() {
+        let inflated = |block: &[u8]| {
+            let mut out = [0; 2];
+            BlockDecoder::default().inflate(BlockCodec::Brotli, block, &mut out).map(|()| out)
+        };
+        assert_eq!(inflated(b"\x8f\x00\x80ab\x03"), Some(*b"ab"), "16 MiB, the largest");
+        assert_eq!(inflated(b"\x8f\x00\x80ab\x03\0"), None, "other bytes behind the end");
+        // Windows of an extension, of 32 MiB and of 1 GiB.
+        for head in [b"\x11\x19\x02\x00\x02", b"\x11\x1e\x02\x00\x02"] {
+            assert_eq!(inflated(&[&head[..], b"ab\x03"].concat()), None);
+        }
+    }
 }

@@ -7,13 +7,22 @@ use super::{Format, IdFiles, arrow, parquet, tar};
 use crate::codec::{Codec, GZIP_MAGIC, ZSTD_MAGIC, is_skippable_frame, read_failed};
 use crate::store::Source;
 
-/// Other kinds of files that people pass as shards: their first bytes, with which no line of JSON begins, and how a
-/// message names them and advises.
-const OTHERS: [(&[u8], &str); 14] = [
-    (b"\xfd7", "xz; convert it to gzip"),
-    (b"BZh", "bzip2; convert it to gzip"),
+/// Other kinds of files that people pass as shards: their first bytes, where `?` is any byte, and how a message names them
+/// and advises. No line of JSON or of a row list begins so.
+const OTHERS: [(&[u8], &str); 23] = [
+    (b"\xfd7zXZ", "xz; convert it to gzip"),
+    (b"BZh?1AY&SY", "bzip2; convert it to gzip"),
+    (b"BZh?\x17rE8P", "bzip2; convert it to gzip"),
     (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
-    (b"PK", "a zip archive; pass the files that it holds"),
+    (b"\xff\x06\0\0sNaPpY", "Snappy; convert it to gzip"),
+    (b"PK\x03\x04", "a zip archive; pass the files that it holds"),
+    (b"7z\xbc\xaf", "a 7z archive; pass the files that it holds"),
+    (b"Rar!\x1a", "a RAR archive; pass the files that it holds"),
+    (b"Obj\x01", "Avro; convert it to Parquet"),
+    (b"FEA1\0", "Feather of version 1; write it again with version=2"),
+    (b"\x89HDF", "HDF5; convert it to Parquet"),
+    (b"SQLite format 3\0", "a database of SQLite; export its table to Parquet"),
+    (b"\x80?\x95", "a pickle, which is never loaded; convert it to JSON lines"),
     (b"\xff\xfe\0\0", "UTF-32; convert it to UTF-8"),
     (b"\0\0\xfe\xff", "UTF-32; convert it to UTF-8"),
     (b"\xff\xfe", "UTF-16; convert it to UTF-8"),
@@ -46,7 +55,9 @@ const HEAD: usize = 512;
 fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
     let text = bytes.strip_prefix(b"\xef\xbb\xbf").unwrap_or(bytes);
     let markup = || text.trim_ascii_start().get(..beginning.len());
-    bytes.starts_with(beginning)
+    let fits =
+        |start: &[u8]| start.iter().zip(beginning).all(|(byte, wanted)| [byte, &b'?'].contains(&wanted));
+    bytes.get(..beginning.len()).is_some_and(fits)
         || beginning[0] == b'<' && markup().is_some_and(|start| start.eq_ignore_ascii_case(beginning))
 }
 

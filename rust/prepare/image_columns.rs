@@ -20,7 +20,7 @@ use super::field::Field;
 use crate::error::Error;
 use crate::format::{self, Content, Medium, SizeOf, Step, Values, View};
 use crate::image::Place;
-use crate::store::{Access, Shard, is_remote, read_exact_at};
+use crate::store::{Access, Shard, is_remote, local_path, read_exact_at};
 
 /// The first bytes that are read of an image file; where its header is longer, eight times as many, and so on.
 const FIRST_BYTES: u64 = 4 << 10;
@@ -269,17 +269,12 @@ impl ImageColumns {
         if is_remote(name) || Path::new(name).is_absolute() {
             return Ok(Cow::Borrowed(name));
         }
-        if let Some(path) = name.strip_prefix("file://") {
-            let path = path.strip_prefix("localhost").unwrap_or(path);
-            return if path.starts_with('/') {
-                Ok(Cow::Owned(unquoted(path)))
-            } else {
-                Err(format!("expected file:///path, with no host, found {:?}", shown(name)))
-            };
+        if let Some(path) = local_path(name) {
+            return Ok(Cow::Owned(path));
         }
         if let Some((scheme, _)) = name.split_once("://") {
             return Err(format!(
-                "expected a path, or a URL of {}, found one of {scheme}: {:?}",
+                "expected a path, file:///path, or a URL of {}, found one of {scheme}: {:?}",
                 crate::store::SCHEMES.join(", "),
                 shown(name)
             ));
@@ -328,19 +323,6 @@ const fn base64_of(alphabet: &alphabet::Alphabet) -> GeneralPurpose {
     GeneralPurpose::new(alphabet, any_padding)
 }
 
-/// A path of a URL, in which `%20` is a space.
-fn unquoted(path: &str) -> String {
-    let mut pieces = path.split('%');
-    let mut bytes = pieces.next().unwrap_or_default().as_bytes().to_vec();
-    for piece in pieces {
-        let digits = piece.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
-        let code = digits.and_then(|digits| u8::from_str_radix(digits, 16).ok());
-        bytes.push(code.unwrap_or(b'%'));
-        bytes.extend_from_slice(&piece.as_bytes()[if code.is_some() { 2 } else { 0 }..]);
-    }
-    String::from_utf8_lossy(&bytes).into_owned()
-}
-
 /// A name, for a message.
 fn shown(name: &str) -> &str {
     name.char_indices().nth(SHOWN).map_or(name, |(end, _)| &name[..end])
@@ -381,6 +363,7 @@ mod tests {
             (Some("gs://c"), "b.png", "gs://c/b.png"),
             (Some("images/"), "b.png", "images/b.png"),
             (Some("images"), "/data/b.png", "/data/b.png"),
+            (Some("images"), "file:///data/b%20c.png", "/data/b c.png"),
             (Some("images"), "https://h/b.png", "https://h/b.png"),
             (Some("images"), "file:///a%20b/%c3%a9%%2.png%+f", "/a b/é%%2.png%+f"),
             (None, "file://localhost/b.png", "/b.png"),
@@ -389,7 +372,12 @@ mod tests {
         }
         assert_eq!(columns(None).path("b.png", &Shard::whole("x.jsonl", 1)).unwrap(), "b.png");
         assert!(columns(None).path("ftp://h/b.png", &shard).unwrap_err().contains("found one of ftp"));
-        assert!(columns(None).path("file://h/b.png", &shard).unwrap_err().contains("with no host"));
+        assert!(
+            columns(None)
+                .path("file://host/b.png", &shard)
+                .unwrap_err()
+                .contains("expected a path, file:///path")
+        );
         assert!(columns(None).path("", &shard).is_err());
     }
 }

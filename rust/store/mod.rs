@@ -24,6 +24,23 @@ pub fn is_remote(name: &str) -> bool {
     name.split_once("://").is_some_and(|(scheme, _)| SCHEMES.contains(&scheme))
 }
 
+/// The path that a URL such as `file:///a%20b.png` stands for. None: it is no such URL, or names a host.
+pub fn local_path(url: &str) -> Option<String> {
+    let rest = url.strip_prefix("file://")?;
+    let path = rest.strip_prefix("localhost").unwrap_or(rest);
+    let mut bytes = Vec::with_capacity(path.len());
+    let mut parts = path.starts_with('/').then(|| path.split('%'))?;
+    bytes.extend(parts.next()?.bytes());
+    for part in parts {
+        let digits = part.get(..2).filter(|digits| digits.bytes().all(|digit| digit.is_ascii_hexdigit()));
+        match digits.and_then(|digits| u8::from_str_radix(digits, 16).ok()) {
+            Some(byte) => bytes.extend([&[byte], &part.as_bytes()[2..]].concat()),
+            None => bytes.extend([b"%", part.as_bytes()].concat()),
+        }
+    }
+    String::from_utf8(bytes).ok()
+}
+
 /// One input file, as the manifest lists it, or a piece of it.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Shard {
@@ -81,7 +98,22 @@ impl Source for Vec<u8> {
 
 #[cfg(test)]
 mod tests {
-    use super::is_remote;
+    use super::{is_remote, local_path};
+
+    #[test]
+    fn urls_of_files_are_paths() {
+        for (url, path) in [
+            ("file:///a/b.png", Some("/a/b.png")),
+            ("file://localhost/a%20b%25/%C3%BC", Some("/a b%/ü")),
+            ("file:///100%/%zz%+1é%", Some("/100%/%zz%+1é%")),
+            ("file:///%FF", None),
+            ("file://host/a", None),
+            ("file://", None),
+            ("/a%20b", None),
+        ] {
+            assert_eq!(local_path(url).as_deref(), path, "{url}");
+        }
+    }
 
     #[test]
     fn paths_are_not_remote() {

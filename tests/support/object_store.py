@@ -19,7 +19,7 @@ import time
 from collections.abc import Callable, Collection, Iterator
 from http.server import BaseHTTPRequestHandler, ThreadingHTTPServer
 from typing import Any
-from urllib.parse import parse_qs, quote, unquote, urlsplit
+from urllib.parse import parse_qs, unquote, urlsplit
 from xml.sax.saxutils import escape
 
 KINDS = (
@@ -262,7 +262,7 @@ class _Handler(BaseHTTPRequestHandler):
             self.status(404, has_body=has_body)
         elif kind == "redirect" and not query:
             self.send_response(307)
-            self.send_header("Location", f"{store.url}{quote(parts.path)}?again=1")
+            self.send_header("Location", f"{store.url}{parts.path}?again=1")
             self.send_header("Content-Length", "0")
             self.end_headers()
         else:

@@ -24,6 +24,12 @@ impl Location {
                 if scheme.starts_with("http") { "host" } else { "bucket" }
             ));
         }
+        if let Some((_, host)) = authority.rsplit_once('@').filter(|_| scheme.starts_with("http")) {
+            return Err(format!(
+                "{scheme}://{host}/{key}: expected a URL without a name and password, which are not sent; download the \
+                 object, or use a signed URL"
+            ));
+        }
         Ok(Self { root: format!("{scheme}://{authority}"), key: key.to_owned() })
     }
 
@@ -35,15 +41,16 @@ impl Location {
         }
         let mut address = format!("{}/", self.root);
         let mut rest = self.key.as_str();
-        while let Some(at) = rest.find(['%', '#']) {
+        // Parsers of URLs leave out white space of lines.
+        while let Some(at) = rest.find(['%', '#', '\t', '\n', '\r']) {
             address.push_str(&rest[..at]);
-            let (found, after) = rest[at..].split_at(1);
+            let (found, after) = (rest.as_bytes()[at], &rest[at + 1..]);
             let is_escape = after.len() >= 2 && after.as_bytes()[..2].iter().all(u8::is_ascii_hexdigit);
-            address.push_str(match found {
-                "#" => "%23",
-                _ if is_escape => "%",
-                _ => "%25",
-            });
+            if found == b'%' && is_escape {
+                address.push('%');
+            } else {
+                address.extend(format!("%{found:02X}").chars());
+            }
             rest = after;
         }
         address.push_str(rest);
@@ -75,6 +82,9 @@ mod tests {
         assert_eq!(parsed("http://[::1]:80/a"), Ok(("http://[::1]:80".into(), "a".into())));
         assert_eq!(parsed("s3://b"), Ok(("s3://b".into(), String::new())));
         assert!(parsed("s3:///a").unwrap_err().contains("bucket"));
+        let refused = parsed("https://name:p@ss@h/a@b").unwrap_err();
+        assert!(refused.starts_with("https://h/a@b: expected a URL without"), "{refused}");
+        assert_eq!(parsed("https://h/a@b"), Ok(("https://h".into(), "a@b".into())));
         assert_eq!(parsed("hf://datasets/o/n@0f/a/b"), Ok(("hf://datasets/o/n@0f".into(), "a/b".into())));
         assert_eq!(parsed("hf://datasets/o/n/a@b"), Ok(("hf://datasets/o/n".into(), "a@b".into())));
         assert_eq!(parsed("hf://datasets/n@0f/a/b"), Ok(("hf://datasets/n@0f".into(), "a/b".into())));
@@ -84,6 +94,7 @@ mod tests {
             ("https://h/a/b.jsonl?sig=a%2Bb%2Fc%3D%3D&x=1", "https://h/a/b.jsonl?sig=a%2Bb%2Fc%3D%3D&x=1"),
             ("http://h:80/a%20b/c+d%25.jsonl", "http://h:80/a%20b/c+d%25.jsonl"),
             ("http://h/a b/é/100%.x#1%2", "http://h/a b/é/100%25.x%231%252"),
+            ("http://h/a\tb\n", "http://h/a%09b%0A"),
             ("http://h", "http://h/"),
         ] {
             assert_eq!(address(url).as_deref(), Some(expected));

@@ -170,7 +170,10 @@ async fn failed(answer: HttpResponse, is_read: bool) -> HttpError {
     }
     let text = String::from_utf8_lossy(&text);
     let kind = kind_of(parts.status.as_u16(), &text);
-    let found = format!("{}: {text}", parts.status);
+    let found = match text.trim() {
+        "" => parts.status.to_string(),
+        text => format!("{}: {text}", parts.status),
+    };
     let reason = match parts.status.as_u16() {
         300..400 => {
             let region = parts.headers.get("x-amz-bucket-region").and_then(|region| region.to_str().ok());

@@ -22,6 +22,7 @@ from gristmill._spec.cost import CostKind
 from gristmill._spec.kinds import Kind
 from gristmill._tokenizer import diagnosis, hub
 from gristmill._tokenizer.load import tokenizer_file
+from gristmill._util import checks
 from gristmill._util.local_files import working_folder
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, MissingTokenizerError
 
@@ -48,13 +49,17 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
 
 
 class PathType(click.Path):
-    """A path, not empty: that would mean the working folder."""
+    """A path, also as a `file://` URL. Not empty: that would mean the working folder."""
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
-        """The path."""
+        """The path.
+
+        Raises:
+          ArgumentError: a URL names another host.
+        """
         if value == "":
             self.fail("expected a non-empty path", param, ctx)
-        return super().convert(value, param, ctx)
+        return super().convert(checks.without_scheme(value) if isinstance(value, str) else value, param, ctx)
 
 
 def _click_type(kind: Kind) -> Any:

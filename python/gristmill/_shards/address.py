@@ -6,6 +6,7 @@ from typing import Any, Self
 
 import gristmill._core as _core
 from gristmill._shards import stores
+from gristmill._util.checks import without_scheme
 
 
 @dataclass(frozen=True)
@@ -29,7 +30,7 @@ class Address:
           ArgumentTypeError: the options are no dict of strings.
         """
         options = stores.check_options("storage_options", storage_options) or ()
-        return cls(tuple(map(stores.without_scheme, names)), options)
+        return cls(tuple(map(without_scheme, names)), options)
 
     def at(self, *names: str) -> "Address":
         """The address of other names in the same stores."""

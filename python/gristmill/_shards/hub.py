@@ -23,6 +23,8 @@ from gristmill.errors import GristmillError, MissingShardError
 _WITH_REVISION = re.compile(r"hf://datasets/((?:[^/@]+/)?[^/@]+)@(refs/(?:convert|pr)/[^/]+|[^/]+)/(.*)", re.DOTALL)
 _WITH_OWNER = re.compile(r"hf://datasets/([^/@]+/[^/@*?[]+)/(.*)", re.DOTALL)
 _WITHOUT_OWNER = re.compile(r"hf://datasets/([^/@*?[]+)/(.*)", re.DOTALL)
+# A data set without the path of a file.
+_WHOLE = re.compile(r"hf://datasets/[^/*?[]+/[^/*?[]+/?")
 _NEXT = re.compile(r'<([^>]+)>\s*;\s*rel="next"')
 # Files that are asked for in one request.
 _PATHS_AT_ONCE = 500
@@ -77,7 +79,7 @@ class Hub:
         if failure is None:
             raise _wrong_form(url)
         if "/" not in readings[0][0]:
-            raise MissingShardError(f"{_wrong_form(url)}; without an owner: {failure}")
+            raise MissingShardError(f"{_wrong_form(url)}; as a file of a data set without owner: {failure}")
         raise failure
 
     def list_below(self, url: str) -> tuple[list[tuple[str, int]], list[str]]:
@@ -216,6 +218,9 @@ def _readings(url: str) -> list[tuple[str, str, str]]:
 
 
 def _wrong_form(url: str) -> MissingShardError:
+    if _WHOLE.fullmatch(url):
+        files = url.rstrip("/") + "/**/*.parquet"
+        return MissingShardError(f"{url!r}: expected files of the data set, such as {files!r}")
     return MissingShardError(
         f"{url!r}: expected hf://datasets/owner/name@revision/path: other files of the hub are not read"
     )

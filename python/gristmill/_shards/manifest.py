@@ -14,7 +14,7 @@ from dataclasses import dataclass, field
 
 from gristmill._shards import listing, saved_dataset, saved_manifest, stores
 from gristmill._shards.address import Address
-from gristmill._util.checks import integer, items, wrong_type
+from gristmill._util.checks import integer, items, without_scheme, wrong_type
 from gristmill._util.checks import path as path_argument
 from gristmill._util.local_files import Pathish, utf8_path, working_folder
 from gristmill._util.text import counted, shortened
@@ -145,7 +145,7 @@ class Manifest:
             for path, size in sorted(found, key=lambda match: (match[0].count(os.sep), match)):
                 _check_name(path)  # before the message of another error has to spell it
                 if stores.is_remote(path):
-                    spelled.setdefault(path, (path, size))
+                    spelled.setdefault(stores.usual(path), (path, size))
                     continue
                 folder, name = os.path.split(path)
                 spelled.setdefault(os.path.join(real_folder(folder), name), (path, size))
@@ -256,7 +256,7 @@ def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathi
     patterns = items("shards", shards, expected)
     if not patterns:
         raise ArgumentError("shards=[]: expected at least one path or glob")
-    return [stores.without_scheme(name) if isinstance(name, str) else name for name in patterns]
+    return [without_scheme(name) if isinstance(name, str) else name for name in patterns]
 
 
 def sizes_by_path(manifest: Manifest) -> dict[str, int]:

@@ -10,7 +10,6 @@ Patterns match as those of local files do: see `gristmill._shards.listing`.
 
 import fnmatch
 import functools
-import urllib.parse
 from collections.abc import Iterable, Mapping, Sequence
 from glob import has_magic
 from typing import Any
@@ -23,6 +22,8 @@ from gristmill.errors import ArgumentError, MissingShardError
 # Name and value of each option.
 StorageOptions = tuple[tuple[str, str], ...]
 
+# Other schemes of one store, and its usual one.
+_USUAL = {"gcs": "gs", "s3a": "s3", "azure": "az", "abfs": "abfss"}
 _URLS = tuple(f"{scheme}://" for scheme in _core.STORE_SCHEMES)
 
 
@@ -31,18 +32,10 @@ def is_remote(name: str) -> bool:
     return name.startswith(_URLS)
 
 
-def without_scheme(name: str) -> str:
-    """The path that a URL such as `file:///data/a.jsonl` stands for; any other name as it is.
-
-    Raises:
-      ArgumentError: the URL names another host.
-    """
-    if not name.startswith("file://"):
-        return name
-    host, slash, path = name.removeprefix("file://").partition("/")
-    if host not in ("", "localhost") or not slash:
-        raise ArgumentError(f"{name!r}: expected file:///path, with nothing between the second and the third slash")
-    return urllib.parse.unquote(f"/{path}")
+def usual(url: str) -> str:
+    """A URL with the usual scheme of its store, so that an object has one."""
+    scheme, rest = url.split("://", 1)
+    return f"{_USUAL.get(scheme, scheme)}://{rest}"
 
 
 def sizes(urls: Iterable[str], options: StorageOptions) -> dict[str, int | None]:
@@ -160,7 +153,7 @@ class Lister:
         url = self._pinned(pattern)
         if not is_glob(pattern):
             if (size := self._sizes[url]) is None:
-                raise MissingShardError(f"no such object: {pattern!r}")
+                raise MissingShardError(f"no such object: {pattern!r}{_advice(pattern)}")
             return [(url, size)]
         root, key = _divided(url)
         if has_magic(root):
@@ -218,6 +211,16 @@ class Lister:
         names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
         found = store.sizes([root + name for name in names])
         return [(name, size) for name, size in zip(names, found, strict=True) if size is not None]
+
+
+def _advice(url: str) -> str:
+    """How the objects of a folder are named, if a URL without an object may be one."""
+    scheme, rest = url.split("://", 1)
+    _, _, key = rest.partition("/")
+    if scheme in ("http", "https") or "." in key.rsplit("/", 1)[-1]:
+        return ""
+    files = url.rstrip("/") + "/*.jsonl"
+    return f": name the objects of a folder one by one or by a glob, such as {files!r}"
 
 
 def _refuse(root: str, pattern: list[str], odd: Sequence[str]) -> None:

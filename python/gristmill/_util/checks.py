@@ -3,6 +3,7 @@
 import numbers
 import operator
 import os
+import urllib.parse
 from collections.abc import Sequence
 from typing import Any
 
@@ -121,8 +122,22 @@ def assert_encodable(name: str, value: Any) -> None:
         ) from None
 
 
+def without_scheme(name: str) -> str:
+    """The path that a URL such as `file:///data/a.jsonl` stands for; any other name as it is.
+
+    Raises:
+      ArgumentError: the URL names another host.
+    """
+    if not name.startswith("file://"):
+        return name
+    host, slash, path = name.removeprefix("file://").partition("/")
+    if host not in ("", "localhost") or not slash:
+        raise ArgumentError(f"{name!r}: expected file:///path, with nothing between the second and the third slash")
+    return urllib.parse.unquote(f"/{path}")
+
+
 def path(name: str, value: Any) -> str:
-    """A path as a string."""
+    """A path as a string, also where it is given as a `file://` URL."""
     if not isinstance(value, (str, os.PathLike)):
         raise wrong_type(name, value, "a path")
     found = os.fspath(value)
@@ -130,4 +145,4 @@ def path(name: str, value: Any) -> str:
         raise wrong_type(name, value, "a path of text")
     if not found or "\0" in found:
         raise ArgumentError(f"{name}={shortened(found)}: expected a non-empty path without NUL", argument=name)
-    return found
+    return without_scheme(found)

@@ -121,12 +121,18 @@ pub(super) fn chunk(
 }
 
 /// How far the last page of a column may go beyond its part of a row group: parquet-mr up to 1.2.8 left the header of the
-/// dictionary out of the length.
+/// dictionary out of the length. Its first releases named no version.
 fn beyond(metadata: &ParquetMetaData) -> u64 {
     let writer = metadata.file_metadata().created_by().unwrap_or_default();
-    let patch = writer.strip_prefix("parquet-mr version 1.2.").map(str::as_bytes);
-    let is_old =
-        matches!(patch, Some([b'0'..=b'8', rest @ ..]) if !rest.first().is_some_and(u8::is_ascii_digit));
+    let version = writer.strip_prefix("parquet-mr").and_then(|rest| match rest {
+        "" => Some(rest),
+        _ => rest.strip_prefix(" version "),
+    });
+    let is_old = version.is_some_and(|version| {
+        let numbers =
+            version.split(|char: char| !char.is_ascii_digit()).map_while(|number| number.parse::<u32>().ok());
+        numbers.lt([1, 2, 9])
+    });
     if is_old { LARGEST_OLD_HEADER } else { 0 }
 }
 

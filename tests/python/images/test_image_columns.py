@@ -189,7 +189,7 @@ def test_share_gpt_of_llava(tmp_path, folder, samples):
         dataset(folder, shard, text=gm.Chat("conversations"))
 
 
-@pytest.mark.parametrize("kind", ["path", "data", "url", "source"])
+@pytest.mark.parametrize("kind", ["path", "file", "data", "url", "source"])
 def test_parts_of_messages_lead_to_images(tmp_path, folder, samples, kind):
     """Parts that are paths, or data URLs as in requests to servers, need no key of images beside the messages."""
     named = files(tmp_path, samples)
@@ -198,6 +198,8 @@ def test_parts_of_messages_lead_to_images(tmp_path, folder, samples, kind):
         data = base64.b64encode((tmp_path / name).read_bytes()).decode()
         if kind == "path":
             return {"type": "image", "image": name}
+        if kind == "file":
+            return {"type": "image", "image": (tmp_path / name).as_uri()}
         if kind == "source":
             return {"type": "image", "source": {"type": "base64", "media_type": "image/png", "data": data}}
         url = f"data:image/png;base64,{data}" if kind == "data" else str(tmp_path / name)
@@ -259,7 +261,7 @@ def test_an_outage_is_no_bad_record(tmp_path, folder, samples):
 
 BAD = [
     ({"images": ["none.png"]}, r"the image \"none.png\" at \".*none.png\": expected an image file, .* image_root="),
-    ({"images": ["ftp://h/a.png"]}, r"expected a path, or a URL of gs, .*, found one of ftp"),
+    ({"images": ["ftp://h/a.png"]}, r"expected a path, file:///path, or a URL of gs, .*, found one of ftp"),
     ({"images": [3]}, r"image 0 under the key \"images\": expected bytes, a path, .* found a number"),
     ({"images": [{"bytes": None, "path": None}]}, r"expected \"bytes\" or a \"path\", found neither"),
     ({"images": ["data:image/png;base64,%"]}, r"expected an image in base64"),

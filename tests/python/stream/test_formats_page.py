@@ -6,6 +6,7 @@ import gzip
 import io
 import json
 import lzma
+import pickle
 import re
 import tarfile
 from pathlib import Path
@@ -298,10 +299,19 @@ FILES = {
         ("a.zst", pa.compress(parquet(["a"]), codec="zstd", asbytes=True), 0, "found a Parquet file; inflate it"),
         ("a.gz", gzip.compress(tar_of([("a", {"text": b"a"})])), 0, "found a tar; let its name end in .tar.gz"),
     ],
-    "is xz, bzip2, LZ4, zip, or UTF-16 or UTF-32 with a mark": [
+    "is xz, bzip2, LZ4, Snappy, zip, 7z, RAR, Avro, HDF5, SQLite, a pickle, Feather of version 1, or UTF-16": [
         ("a.lz4", pa.compress(LINE, codec="lz4", asbytes=True), 0, "found LZ4; convert it"),
         ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
+        ("a.bz2", bz2.compress(b""), 0, "found bzip2; convert it"),
+        ("a.sz", b"\xff\x06\0\0sNaPpY", 0, "found Snappy; convert it"),
+        ("a.7z", b"7z\xbc\xaf\x27\x1c", 0, "found a 7z archive; pass the files"),
+        ("a.rar", b"Rar!\x1a\x07", 0, "found a RAR archive; pass the files"),
+        ("a.avro", b"Obj\x01", 0, "found Avro; convert it"),
+        ("a.h5", b"\x89HDF\r\n", 0, "found HDF5; convert it"),
+        ("a.db", b"SQLite format 3\0", 0, "found a database of SQLite; export"),
+        ("a.pkl", pickle.dumps(["a"]), 0, "found a pickle, which is never loaded"),
+        ("a.feather", b"FEA1" + bytes(4), 0, "found Feather of version 1; write it again"),
         ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
         ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
     ],

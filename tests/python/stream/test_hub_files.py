@@ -124,10 +124,13 @@ def test_missing_data_sets_and_files_are_named(hub):
         ("hf://models/owner/name/x", "expected hf://datasets/owner/name@revision/path"),
         (
             "hf://datasets/name/x",
-            "expected hf://datasets/owner/name@revision/path.*hf://datasets/name@main: the hub knows",
+            r"expected files of the data set, such as 'hf://datasets/name/x/\*\*/\*\.parquet'; as a file of a data set "
+            "without owner: hf://datasets/name@main: the hub knows",
         ),
+        (f"{DATA}@main", r"expected files of the data set, such as 'hf://datasets/owner/data.set@main/\*\*/\*"),
+        (f"{DATA}/data", r"no such object: .*: name the objects of a folder .*, such as '.*data.set/data/\*\.jsonl'"),
         ("hf://datasets/*/x", "expected hf://datasets/owner/name@revision/path"),
-        (f"{DATA}/", "expected hf://datasets/owner/name@revision/path"),
+        (f"{DATA}/", r"expected files of the data set, such as 'hf://datasets/owner/data.set/\*\*/\*\.parquet'"),
         (
             f"{DATA}@new/branch/x",
             r"@new: the hub knows no such data set or revision \(a slash in a revision is written %2F\)",

@@ -135,6 +135,16 @@ def test_numbers_as_ids_and_rows_as_lines(tmp_path, encoder):
         assert texts == [f"text {row}" for row in range(9) if row not in (1, 4)]
 
 
+@pytest.mark.parametrize("first", ["PK1", "BZh91", "ORC", "FEA1", "Obj1", "7z", "Rar!"])
+def test_ids_may_begin_as_other_kinds_of_files_do(tmp_path, encoder, first):
+    lines = [json.dumps({"id": name, "text": name}) for name in (first, "other")]
+    (tmp_path / "a.jsonl").write_text("\n".join(lines))
+    (tmp_path / "ids.txt").write_text(f"{first}\n")
+    drop = gm.RowList(tmp_path / "ids.txt", key="id")
+    texts, _ = read(gm.PackedDataset(str(tmp_path / "a.jsonl"), tokenizer=encoder, provenance=64, drop=drop))
+    assert texts == ["other"]
+
+
 def test_list_that_names_none_of_the_shards_is_an_error(corpus, encoder):
     drop = gm.RowList(str(corpus.root / "duplicates" / "2023-14" / "*" / "*"), column="doc_id")
     with pytest.raises(gm.ArgumentError) as caught:

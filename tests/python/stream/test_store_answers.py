@@ -270,6 +270,11 @@ def test_object_that_is_gone_is_no_outage(status):
         refused(server, "no such object", f"{server.url}/a.jsonl", error=gm.MissingShardError)
 
 
+def test_urls_with_a_password_are_refused_without_showing_it():
+    with pytest.raises(gm.GristmillError, match=r"http://host/a\.jsonl: expected a URL without a name and password"):
+        gm.Manifest.find("http://me:secret@host/a.jsonl")
+
+
 @pytest.mark.parametrize("name", ["aws_endpoint", "endpoint", "google_base_url", "hf_endpoint"])
 def test_endpoint_without_a_scheme_is_an_error(name):
     with pytest.raises(gm.ArgumentError, match=f"{name}: expected a URL with a scheme, such as http://localhost:9000"):

@@ -1,6 +1,7 @@
 """Shards in stores on the network, on a server on loopback: the same stream whatever the network does."""
 
 import itertools
+import re
 import threading
 import time
 
@@ -149,6 +150,13 @@ def test_listing_ends_when_the_store_does_not_answer(objects):
                 gm.Manifest.find(pattern, server.options(retry_timeout="0.2"))
 
 
+def test_objects_that_two_schemes_name_are_listed_once(objects):
+    with Server(objects) as server:
+        patterns = ["gs://bucket/data/*/en.json.gz", "gcs://bucket/data/*/en.json.gz"]
+        both, one = (gm.Manifest.find(names, server.options()) for names in (patterns, patterns[0]))
+        assert both == one
+
+
 def test_urls_without_globs_are_asked_for_at_once(objects):
     with Server(objects, delay=0.2) as server:
         found = gm.Manifest.find([f"{server.url}/{key}" for key in objects])
@@ -170,8 +178,12 @@ def test_closing_does_not_wait_for_the_network(objects, encoder):
 
 def test_missing_objects_and_unknown_options_are_errors(objects, encoder):
     with Server(objects) as server:
-        with pytest.raises(gm.MissingShardError, match="no such object: 's3://bucket/none\\.gz'"):
+        with pytest.raises(gm.MissingShardError, match=r"no such object: 's3://bucket/none\.gz'$"):
             dataset("s3://bucket/none.gz", encoder, storage_options=server.options())
+        for folder in ("s3://bucket", "gs://bucket/", "s3://bucket/data", "gs://bucket/data/"):
+            glob = re.escape(folder.rstrip("/") + "/*.jsonl")
+            with pytest.raises(gm.MissingShardError, match=f"no such object: '{folder}': name the objects .*'{glob}'"):
+                dataset(folder, encoder, storage_options=server.options())
         with pytest.raises(gm.MissingShardError, match="no object matches the glob"):
             dataset("s3://bucket/none/*.gz", encoder, storage_options=server.options())
         with pytest.raises(gm.ArgumentError, match='"regoin": expected an option of object_store'):

@@ -16,6 +16,7 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
+from command_line import fails, run_json
 from gristmill._shards import listing
 from helpers import PATIENCE, assert_same_batches
 
@@ -51,11 +52,33 @@ def test_urls_of_files_are_paths(tmp_path, monkeypatch):
         assert gm.Manifest.find(url) == gm.Manifest.find(str(path))
         assert gm.Manifest.find([url]).paths == (str(path),)
     saved = tmp_path / "all.manifest.json"
-    gm.Manifest.find(f"file://{path}").save(str(saved))
+    gm.Manifest.find(f"file://{path}").save(saved.as_uri())
     assert gm.Manifest.find(f"file://{saved}").paths == (str(path),)
     for url in ("file://host/x.jsonl", "file://x"):
         with pytest.raises(gm.ArgumentError, match=f"{url!r}: expected file:///path, with nothing between"):
             gm.Manifest.find(url)
+
+
+def test_paths_of_all_arguments_may_be_urls(tmp_path, tokenizer_file, capsys):
+    (tmp_path / "x.jsonl").write_text('{"text": "a"}\n{"text": null}\n')
+    root = tmp_path.as_uri()
+    dataset = gm.PackedDataset(
+        f"{root}/x.jsonl",
+        tokenizer=tokenizer_file.as_uri(),
+        sequence_length=16,
+        batch_size=1,
+        eos=False,
+        on_error="quarantine",
+        max_error_rate=1.0,
+        quarantine_file=f"{root}/quarantine.jsonl",
+    )
+    gm.pack(dataset, f"{root}/packed")
+    assert len(gm.PackedRows(f"{root}/packed")) == 1
+    assert (tmp_path / "quarantine.jsonl").read_text().count("\n") == 1
+    assert run_json(capsys, "inspect", f"{root}/x.jsonl")["format"] == "jsonl"
+    assert fails(capsys, "inspect", "file://host/x.jsonl", code=2).startswith(
+        "error: 'file://host/x.jsonl': expected file:///path"
+    )
 
 
 def test_manifest_is_sorted_bytewise_with_sizes(folder):

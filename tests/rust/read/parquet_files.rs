@@ -571,10 +571,16 @@ fn columns_of_old_parquet_mr_go_beyond_their_length() {
             read("s.parquet", &with_short_chunks(&bytes, fewer))
         };
         assert_eq!(read_by("parquet-mr version 1.2.8 (build abc)"), expected(&texts()));
-        assert_eq!(read_by("parquet-mr version 1.2.0"), expected(&texts()));
-        for writer in
-            ["parquet-mr version 1.2.10", "parquet-mr version 1.2.9", "parquet-mr version 1.12.3", "x"]
-        {
+        for writer in ["parquet-mr", "parquet-mr version 1.0.0-t", "parquet-mr version 1.2.0"] {
+            assert_eq!(read_by(writer), expected(&texts()), "{writer}");
+        }
+        for writer in [
+            "parquet-mr version 1.2.10",
+            "parquet-mr version 1.2.9",
+            "parquet-mr version 1.12.3",
+            "parquet-mr-like",
+            "x",
+        ] {
             assert!(reason(&read_by(writer)).contains("corrupt"), "{writer}");
         }
     }

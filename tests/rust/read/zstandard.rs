@@ -275,8 +275,8 @@ fn large_windows_are_refused_before_their_memory_is_taken() {
     assert_eq!(
         reason(&read("s.zst", &window(30))),
         "expected a Zstandard window of at most 134217728 bytes, found one of 1073741824, which would take as much memory \
-         in each lane (in the Zstandard frame at byte 0 of the file); compress the shard again without --long or with \
-         --long=27"
+         in each lane (in the Zstandard frame at byte 0 of the file); set max_document_bytes=1073741824 or more to read it, \
+         or compress the shard again without --long or with --long=27"
     );
 }
 

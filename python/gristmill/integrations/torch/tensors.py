@@ -82,7 +82,7 @@ def device_of(device: "str | torch.device | None") -> torch.device:
     try:
         found = torch.device(device)
     except (RuntimeError, TypeError) as error:
-        raise ArgumentError(f"device={device!r}: {str(error).partition(chr(10))[0]}") from None
+        raise ArgumentError(f"device={device!r}: {str(error).splitlines()[0]}") from None
     count = torch.cuda.device_count() if has_gpu else 0
     if found.type == "cuda" and (found.index or 0) >= count:
         raise ArgumentError(f"device={str(device)!r}: torch finds {count} GPUs; leave device= out, or pass another one")
