@@ -1,5 +1,5 @@
 //! Content that a template does not take: in parts, of which it prints the list as Python spells it or leaves out words;
-//! or of a message without a role, which many templates pass over.
+//! or of a message of a role that it does not know, which many templates pass over.
 
 use crate::chat::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -11,7 +11,10 @@ use crate::value::{Dict, List, Val};
 /// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
 
-/// Checks that the words of messages without a role, and of content in parts, are in the text, and that the parts are not
+/// The roles whose messages a template writes, or leaves out on purpose: many take no system prompt.
+const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
+
+/// Checks that the words of messages of other roles, and of content in parts, are in the text, and that the parts are not
 /// printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
     let mut written = None;
@@ -19,14 +22,19 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
         let Val::Dict(message) = session.messages[index] else { continue };
         let content = match field(message, "content") {
             Some(Val::List(content)) => content,
-            Some(Val::Str(text)) if !matches!(field(message, "role"), Some(Val::Str(_))) => {
+            Some(Val::Str(text)) => {
+                let role = match field(message, "role") {
+                    Some(Val::Str(role)) if ROLES.contains(&role.text) => continue,
+                    Some(Val::Str(role)) => format!("{:?}", role.text),
+                    _ => "none".to_owned(),
+                };
                 let written = written.get_or_insert_with(|| Written::of(rendering));
                 if is_lost(session, written, *text) {
                     return Err(Error::new(
                         ErrorKind::Input,
                         format!(
-                            "messages[{index}]: expected a string under its key \"role\", found none, and the template leaves \
-                             out its content: correct the role, or leave the message out"
+                            "messages[{index}]: expected a role that the template knows under its key \"role\", found {role}, and \
+                             the template leaves out its content: correct the role, such as \"user\", or leave the message out"
                         ),
                     ));
                 }

@@ -67,7 +67,7 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
     images = extensions(named.pop(medium, _KEYS[medium]))
     if sample.record is not None:
         return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)
-    path, record, failure = _first_object(shards, max_document_bytes)
+    path, record, failure, has_columns = _first_object(shards, max_document_bytes)
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
     else:
@@ -86,15 +86,21 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
                 f"format='messages': the first record of {path} has messages of ShareGPT under {text.field!r}; set "
                 'format="sharegpt" of gm.Chat'
             )
-    if medium not in (sample.fields or {}) and not (set(images) & record.keys()):
-        _check_has_no_images(path, record, medium, text)
+    if medium not in (sample.fields or {}):
+        if not (set(images) & record.keys()):
+            _check_has_no_images(path, record, medium, text)
+    elif has_columns and not any({key, key.partition(".")[0]} & record.keys() for key in images):
+        raise ArgumentError(
+            f"fields[{medium!r}]={images}: expected a column of {path}, found {list(record)}; name the one of {medium}"
+        )
     return Fields(images, text, keys=images)
 
 
-def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict[str, Any], ShardError | None]":
+def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict[str, Any], ShardError | None, bool]":
     """The first record that is an object, and its shard; an empty one if there is none, and why if that is known.
 
-    A shard is read up to the first record that cannot be, which a run finds, too.
+    The last value is whether all records of the shard have the same keys, those of columns. A shard is read up to the
+    first record that cannot be, which a run finds, too.
     """
     failure = None
     for path, size in shards:
@@ -105,10 +111,10 @@ def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict
                 if found is None:
                     break
                 if isinstance(record := _parsed(found[2]), dict):
-                    return path, record, None
+                    return path, record, None, records.format != "jsonl"
         except ShardError as error:
             failure = failure or error
-    return next(iter(shards))[0], {}, failure
+    return next(iter(shards))[0], {}, failure, False
 
 
 def _parsed(line: bytes) -> Any:

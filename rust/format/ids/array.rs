@@ -180,8 +180,12 @@ fn array(file: &mut Sequential, given: Option<IdKind>) -> Result<(IdKind, std::o
     }
     let (kind, start, count) = numpy_head(head)?;
     if given.is_some_and(|given| given != kind) {
+        let [expected, found] = [given, Some(kind)].map(|kind| {
+            let known = IdKind::ALL.into_iter().find(|(_, own)| Some(*own) == kind);
+            known.map_or("none", |(name, _)| name)
+        });
         return Err(format!(
-            "expected the type that dtype= of gm.Tokens names, found {kind:?}; leave it out"
+            "expected {expected}, as dtype= of gm.Tokens says, found {found}; leave dtype= out"
         ));
     }
     let end = count.checked_mul(kind.size() as u64).and_then(|bytes| bytes.checked_add(start));

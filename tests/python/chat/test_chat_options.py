@@ -286,13 +286,21 @@ KNOWN_ROLES = (
 )
 
 
-@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": 5}])
-def test_message_without_a_role_that_the_template_passes_over_is_an_error(tmp_path, folder, role):
+@pytest.mark.parametrize("role", [{}, {"role": None}, {"role": 5}, {"role": "human"}, {"role": "User"}])
+def test_message_of_a_role_that_the_template_passes_over_is_an_error(tmp_path, folder, role):
     path = write(tmp_path / "a.jsonl", {"messages": [{"content": "Q", **role}, ANSWER]})
-    with pytest.raises(gm.ShardError, match=r"messages\[0\]: expected a string under its key \"role\", found none"):
+    found = f'"{role["role"]}"' if isinstance(role.get("role"), str) else "none"
+    expected = rf'messages\[0\]: expected a role that the template knows under its key "role", found {found}, and'
+    with pytest.raises(gm.ShardError, match=expected):
         rows(path, folder, template=KNOWN_ROLES)
     assert texts(path, folder, template="{% for m in messages %}{{ m.content }}<|im_end|>{% endfor %}", train_on="all")
     write(path, {"messages": [{"content": " ", **role}, QUESTION, ANSWER]})
+    assert len(rows(path, folder, template=KNOWN_ROLES)) == 1
+
+
+@pytest.mark.parametrize("role", ["system", "developer"])
+def test_prompts_that_a_template_does_not_take_are_left_out(tmp_path, folder, role):
+    path = write(tmp_path / "a.jsonl", {"messages": [{"role": role, "content": "Be brief."}, QUESTION, ANSWER]})
     assert len(rows(path, folder, template=KNOWN_ROLES)) == 1
 
 

@@ -399,3 +399,16 @@ def test_root_is_no_part_of_the_state(tmp_path, folder, samples):
     moved = iter(dataset(folder, shard, text=gm.Text("text"), image_root=tmp_path / "moved"))
     moved.set_state(state)
     assert_same_batches(moved, rest)
+
+
+def test_a_named_key_of_images_is_a_column(tmp_path, folder):
+    """Messages have no placeholder for it, so nothing else would say that it is spelled wrong."""
+    path = tmp_path / "x.parquet"
+    pq.write_table(
+        pa.table({"pictures": [None, [{"bytes": image(8, 8), "path": None}]], "messages": [CHAT, CHAT]}), path
+    )
+    chat = gm.Chat("messages")
+    with pytest.raises(gm.ArgumentError, match=r"fields\['images'\]=\['picture'\]: expected a column of .*'pictures'"):
+        dataset(folder, path, fields={"images": ["picture"]}, text=chat, eos=False)
+    assert dataset(folder, path, fields={"images": ["pictures"]}, text=chat, eos=False)
+    assert dataset(folder, path, fields={"images": ["picture", "pictures"]}, text=chat, eos=False)

@@ -482,6 +482,9 @@ def test_what_files_of_ids_lack_is_refused(tmp_path):
     ]:
         with pytest.raises(gm.ArgumentError, match=message):
             [*gm.PackedDataset(tmp_path / "a.npy", sequence_length=4, **options)]
+    sample = gm.Tokens(dtype="uint32")
+    with pytest.raises(gm.ShardError, match=r"expected uint32, as dtype= of .* says, found uint16"):
+        [*gm.PackedDataset(tmp_path / "a.npy", sequence_length=4, sample=sample, eos=9)]
 
 
 def test_arguments_are_checked(tmp_path, encoder):
