@@ -164,14 +164,14 @@ def test_rows_that_cannot_be_rendered_are_left_out_by_the_filter(tmp_path, recor
     ("changes", "message"),
     [
         ({"tools": "{"}, "expected JSON under the key 'tools'"),
-        ({"messages": [{"content": "?"}]}, r"messages\[0\]: expected a role, found None"),
+        ({"messages": [{"content": "?"}]}, r"messages\[0\]: expected a role .*, found none"),
     ],
 )
 def test_conversations_that_cannot_be_masked_are_located(tmp_path, model, changes, message):
     path = tmp_path / "talks.jsonl"
     row = {"messages": [{"role": "user", "content": "?"}, {"role": "assistant", "content": "!"}]}
     path.write_text(json.dumps(row) + "\n" + json.dumps({**row, **changes}) + "\n")
-    with pytest.raises(gm.ShardError, match=rf"talks\.jsonl: record 1: {message}"):
+    with pytest.raises(gm.ShardError, match=rf"talks\.jsonl: record 1(, byte 88)?: {message}"):
         MultiTurnSFTDataset(str(path), model)
 
 
