@@ -9,13 +9,14 @@ use crate::store::Source;
 
 /// Other kinds of files that people pass as shards: their first bytes, where `?` is any byte, and how a message names them
 /// and advises. No line of JSON or of a row list begins so.
-const OTHERS: [(&[u8], &str); 23] = [
+const OTHERS: [(&[u8], &str); 24] = [
     (b"\xfd7zXZ", "xz; convert it to gzip"),
     (b"BZh?1AY&SY", "bzip2; convert it to gzip"),
     (b"BZh?\x17rE8P", "bzip2; convert it to gzip"),
     (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
     (b"\xff\x06\0\0sNaPpY", "Snappy; convert it to gzip"),
     (b"PK\x03\x04", "a zip archive; pass the files that it holds"),
+    (b"PK\x05\x06", "a zip archive; pass the files that it holds"),
     (b"7z\xbc\xaf", "a 7z archive; pass the files that it holds"),
     (b"Rar!\x1a", "a RAR archive; pass the files that it holds"),
     (b"Obj\x01", "Avro; convert it to Parquet"),

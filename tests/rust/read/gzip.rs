@@ -175,7 +175,7 @@ fn other_formats_are_named() {
     for (head, found) in [
         (&b"\x04\x22\x4d\x18"[..], "LZ4; convert it to gzip"),
         (b"\xfd7zXZ", "xz; convert it to gzip"),
-        (b"BZh91AY", "bzip2; convert it to gzip"),
+        (b"BZh91AY&SY", "bzip2; convert it to gzip"),
         (b"PK\x03\x04\x14", "a zip archive; pass the files that it holds"),
         (b"PK\x05\x06\0", "a zip archive; pass the files that it holds"),
         (b"\xff\xfe{\0", "UTF-16; convert it to UTF-8"),

@@ -339,7 +339,8 @@ proptest! {
     #[test]
     fn lists_of_numbers_are_valid_if_serde_says_so(
         parts in prop::collection::vec(
-            prop::sample::select(vec!["1", "0", "00", "01", "23", "-4", "5.5", "6e7", ",", ", ", ",  ", "]", "[", " "]),
+            // A number may be larger than serde takes, so exponents are negative.
+            prop::sample::select(vec!["1", "0", "00", "01", "23", "-4", "5.5", "6e-7", ",", ", ", ",  ", "]", "[", " "]),
             0..12,
         ),
     ) {
