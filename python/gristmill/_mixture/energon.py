@@ -17,11 +17,13 @@ from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gristmill._mixture import syntax
+from gristmill._shards.address import Address
 from gristmill._shards.energon_files import NAMES, check_keys, subflavors_of
 from gristmill._shards.energon_folder import EnergonFolder
+from gristmill._shards.place import Place
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
-from gristmill.errors import ArgumentError
+from gristmill.errors import ArgumentError, GristmillError
 
 # Keys of a folder, beside its path and its share.
 _OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config"})
@@ -70,19 +72,22 @@ class _Read(NamedTuple):
     subflavors: Mapping[str, Any] = MappingProxyType({})
 
 
-def read(path: Pathish, split: str, *, repeats: bool) -> list[Weighed]:
+def read(
+    path: Pathish, split: str, *, repeats: bool, storage_options: Mapping[str, str] | None = None
+) -> list[Weighed]:
     """The folders of a split.
 
     Args:
       path: the file.
       split: the split.
       repeats: whether an epoch has the samples of a folder as often as `repetitions` says; else once.
+      storage_options: how stores are reached.
 
     Raises:
       ArgumentError: the file is no metadataset, or uses what is not offered.
       GristmillError: it cannot be read, or a folder is not as `EnergonFolder` says.
     """
-    file = Path(checks.path("path", path))
+    file = Place(Address.of(checks.path("path", path), storage_options=storage_options))
     found = [*_of_file(file, _Read(checks.text("split", split), repeats), Fraction(1), 0)]
     scale = math.lcm(*(part.weight.denominator for part in found))
     whole = [int(part.weight * scale) for part in found]
@@ -103,10 +108,13 @@ def _names(base: str) -> Iterator[str]:
         number += 1
 
 
-def _of_file(file: Path, wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _of_file(file: Place, wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     if depth > _MOST_NESTED:
         raise ArgumentError(f"{file}: expected at most {_MOST_NESTED} metadatasets inside of each other, found more")
-    values, _ = syntax.read(file)
+    content = file.read()
+    if content is None:
+        raise GristmillError(f"cannot read the metadataset {str(file)!r}: there is no such file")
+    values, _ = syntax.parse(str(file), content)
     splits = values.get("splits")
     if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
@@ -118,7 +126,7 @@ def _of_file(file: Path, wanted: _Read, weight: Fraction, depth: int) -> Iterato
 
 
 def _of_node(
-    file: Path, node: Any, wanted: _Read, weight: Fraction, depth: int, share: str | None = None
+    file: Place, node: Any, wanted: _Read, weight: Fraction, depth: int, share: str | None = None
 ) -> Iterator[_Part]:
     """The folders of a path or a blend. `share` is the key of its share in the blend that it is in."""
     values = _values_of(file, node, share)
@@ -129,7 +137,8 @@ def _of_node(
         found = ", ".join(sorted(joins if kind else map(str, values))) or "nothing else"
         raise ArgumentError(
             f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins, auxiliary data "
-            "and subsets of blends are not offered; name the folders as sources of a gm.Mixture"
+            "and subsets of blends are not offered; name the folders as sources of a gm.Mixture, and a folder with the "
+            "images of lines of JSON as image_root= of gm.ImageText"
         )
     if kind != "path" and "subset" in values:
         raise ArgumentError(f"{file}: subsets of blends are not offered: name them at its folders")
@@ -149,7 +158,7 @@ def _of_node(
             yield from _of_node(file, item, wanted, weight * part / sum(weights), depth, "weight")
 
 
-def _values_of(file: Path, node: Any, share: str | None) -> dict[str, Any]:
+def _values_of(file: Place, node: Any, share: str | None) -> dict[str, Any]:
     """The values of a node that are there and change which samples there are, but for its share."""
     if not isinstance(node, Mapping):
         raise ArgumentError(f"{file}: expected a path or a blend, found {type(node).__name__}")
@@ -163,26 +172,28 @@ def _values_of(file: Path, node: Any, share: str | None) -> dict[str, Any]:
     return {key: value for key, value in node.items() if key not in left_out and value is not None}
 
 
-def _of_path(file: Path, values: Mapping[str, Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _of_path(file: Place, values: Mapping[str, Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     """The folder of a path, or those of another metadataset."""
     for key in values.keys() - {"subset"}:
         if not isinstance(values[key], str):
             raise ArgumentError(f"{file}: {key}: expected text, found {values[key]!r}")
     given, part = values["path"], values.get("split_part", wanted.split)
-    path = given if "://" in given else os.path.normpath(file.parent / given)
+    place = file.parent / given
+    path = str(place) if "://" in str(place) else os.path.normpath(str(place))
     if not syntax.is_mixture_file(path):
         configs = {key: values.get(key) for key in ("split_config", "dataset_config")}
-        folder = EnergonFolder(path, split=part, subset=_subset(file, values.get("subset")), **configs)
+        subset, options = _subset(file, values.get("subset")), dict(file.address.options)
+        folder = EnergonFolder(path, split=part, subset=subset, storage_options=options, **configs)
         yield _Part(folder, weight, subflavors={**folder.subflavors, **wanted.subflavors})
         return
     if "subset" in values:
         raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
     if others := sorted(values.keys() & {"split_config", "dataset_config"}):
         raise ArgumentError(f"{file}: {others[0]} of another metadataset is not offered: name it at its folders")
-    yield from _of_file(Path(path), wanted._replace(split=part), weight, depth + 1)
+    yield from _of_file(Place(file.address.at(path)), wanted._replace(split=part), weight, depth + 1)
 
 
-def _epochized(file: Path, items: list[Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
+def _epochized(file: Place, items: list[Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     """The folders of a blend whose epoch has each sample so often: weighed by the samples that they give to it."""
     parts: list[_Part] = []
     for item in items:
@@ -205,14 +216,14 @@ def _epochized(file: Path, items: list[Any], wanted: _Read, weight: Fraction, de
     yield from (part._replace(weight=weight * part.weight / total) for part in parts)
 
 
-def _number(file: Path, item: Any, key: str, blend: str) -> Fraction:
+def _number(file: Place, item: Any, key: str, blend: str) -> Fraction:
     value = item.get(key, 1) if isinstance(item, Mapping) else None
     if isinstance(value, bool) or not isinstance(value, (int, float)) or not 0 <= value < math.inf:
         raise ArgumentError(f"{file}: expected {key} from 0 on in each item of {blend}, found {value!r}")
     return Fraction(str(value))
 
 
-def _subset(file: Path, subset: Any) -> "tuple[float, float | None] | None":
+def _subset(file: Place, subset: Any) -> "tuple[float, float | None] | None":
     """The range of a subset: `[0%, 80%]`, `[0, 1000]` or `[1422, end]`."""
     if subset is None:
         return None
@@ -225,7 +236,7 @@ def _subset(file: Path, subset: Any) -> "tuple[float, float | None] | None":
     return low, high
 
 
-def _end(file: Path, end: Any) -> float | None:
+def _end(file: Place, end: Any) -> float | None:
     if isinstance(end, str) and end.strip() == "end":
         return None
     if isinstance(end, str) and (found := re.fullmatch(r"\s*(\d+\.?\d*|\.\d+)\s*%\s*", end)):

@@ -96,14 +96,15 @@ class Mixture:
         the shares are these. For evaluation each sample counts once, as in Energon's `get_val_dataset`.
 
         Args:
-          path: the YAML file. Paths in it start from its folder.
+          path: the YAML file, or its URL in a store. Paths in it start from its folder.
           split: which of its splits; the split part of its folders, where the file does not name another one.
           weights_by: what the weights count, in Energon the samples.
           on_exhausted: what happens at the end of a source with finite `epochs`.
           repeats: whether `repetitions` count. None: not in the splits `"val"` and `"test"`.
           sample: the sample of all sources; a dict of samples by the names of sources; or a function that returns the
             sample for the subflavors of a source, a dict.
-          source: other arguments of each `Source`, such as `on_error`. `epochs` are those of the blend.
+          source: other arguments of each `Source`, such as `on_error`. `epochs` are those of the blend, and
+            `storage_options` say how the stores of the file and of its folders are reached.
 
         Raises:
           ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions and
@@ -115,7 +116,7 @@ class Mixture:
         if repeats is None:
             repeats = split not in energon.EVALUATED
         checks.boolean("repeats", repeats)
-        folders = energon.read(path, split, repeats=repeats)
+        folders = energon.read(path, split, repeats=repeats, storage_options=source.pop("storage_options", None))
         if isinstance(sample, Mapping) and sample.keys() != (names := {found.name for found in folders}):
             raise ArgumentError(
                 f"sample={sorted(map(str, sample))}: expected a sample for each of the sources {sorted(names)}"

@@ -28,22 +28,32 @@ def is_mixture_file(path: str) -> bool:
 
 
 def read(path: Path) -> tuple[dict[str, Any], dict[Keys, int]]:
-    """The values of a file, dates as text, and the line on which each is named, where that is known.
+    """The values of a file, see `parse`.
+
+    Raises:
+      GristmillError: it cannot be read.
+    """
+    try:
+        content = path.read_bytes()
+    except OSError as error:
+        raise GristmillError(f"cannot read the mixture file {str(path)!r}: {error.strerror}") from None
+    return parse(str(path), content)
+
+
+def parse(path: str, content: bytes) -> tuple[dict[str, Any], dict[Keys, int]]:
+    """The values of a file with this content, dates as text, and the line on which each is named, where that is known.
 
     Raises:
       ArgumentError: it is not TOML or YAML, or a key is there twice or is no string.
-      GristmillError: it cannot be read.
       MissingExtraError: it is YAML, and PyYAML is not installed.
     """
     try:
-        text = path.read_bytes().decode("utf-8-sig")
-    except OSError as error:
-        raise GristmillError(f"cannot read the mixture file {str(path)!r}: {error.strerror}") from None
+        text = content.decode("utf-8-sig")
     except UnicodeDecodeError as error:
         raise ArgumentError(
             f"{path}: expected UTF-8, found {error.object[error.start]:#04x} at byte {error.start}"
         ) from None
-    values, lines = _read_yaml(path, text) if path.name.endswith(_YAML) else _read_toml(path, text)
+    values, lines = _read_yaml(path, text) if path.endswith(_YAML) else _read_toml(path, text)
     if not isinstance(values, dict):
         raise ArgumentError(f"{path}: expected keys and values, found {type(values).__name__}")
     try:
@@ -69,7 +79,7 @@ def _has_tables(value: Any) -> bool:
     return bool(items) and all(isinstance(item, Mapping) for item in items)
 
 
-def _read_toml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
+def _read_toml(path: str, text: str) -> tuple[Any, dict[Keys, int]]:
     try:
         return tomllib.loads(text), dict(_toml_lines(text))
     except tomllib.TOMLDecodeError as error:
@@ -92,7 +102,7 @@ def _parts(key: str) -> Keys:
     return tuple(next(filter(None, part.groups()), "") for part in _PART.finditer(key))
 
 
-def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
+def _read_yaml(path: str, text: str) -> tuple[Any, dict[Keys, int]]:
     try:
         import yaml  # type: ignore[import-untyped]
     except ModuleNotFoundError:
@@ -106,7 +116,7 @@ def _read_yaml(path: Path, text: str) -> tuple[Any, dict[Keys, int]]:
         raise ArgumentError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
 
 
-def _yaml_lines(path: Path, node: Any, above: Keys) -> Iterator[tuple[Keys, int]]:
+def _yaml_lines(path: str, node: Any, above: Keys) -> Iterator[tuple[Keys, int]]:
     if getattr(node, "id", None) != "mapping":
         return
     known: dict[str, int] = {}

@@ -4,13 +4,15 @@ import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
-from pathlib import Path
 from typing import Any
 
+from gristmill._shards.place import Place
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError, MissingExtraError
 
 META = ".nv-meta"
+# The files with the number of samples of each shard.
+COUNTS = (".info.json", ".info.yaml")
 
 # Keys that say how samples are called, by which the caller may choose how they are read.
 NAMES = frozenset({"subflavors", "subflavor"})
@@ -118,7 +120,7 @@ class DatasetConfig:
     refusal: str | None = None
 
 
-def read(meta: Path, what: str, *names: str, optional: bool = False) -> tuple[Path, dict[str, Any]]:
+def read(meta: Place, what: str, *names: str, optional: bool = False) -> tuple[Place, dict[str, Any]]:
     """The first of some files of a folder's metadata that exists, and its values.
 
     Raises:
@@ -127,8 +129,9 @@ def read(meta: Path, what: str, *names: str, optional: bool = False) -> tuple[Pa
     """
     for name in names:
         file = meta / name
-        if file.is_file():
-            found = _values(file)
+        content = file.read()
+        if content is not None:
+            found = _values(file, content)
             if not isinstance(found, Mapping):
                 raise ArgumentError(f"{file}: expected names and values, found {type(found).__name__}")
             return file, dict(found)
@@ -137,10 +140,10 @@ def read(meta: Path, what: str, *names: str, optional: bool = False) -> tuple[Pa
     raise ArgumentError(f"path={shortened(str(meta.parent))}: expected {META}/{names[0]}, the {what} of the folder")
 
 
-def _values(file: Path) -> Any:
+def _values(file: Place, content: bytes) -> Any:
     try:
-        text = file.read_text(encoding="utf-8")
-        if file.suffix == ".json":
+        text = content.decode("utf-8")
+        if file.name.endswith(".json"):
             return json.loads(text)
     except ValueError as error:
         raise ArgumentError(f"{file}: expected JSON or YAML in UTF-8: {error}") from None
@@ -155,7 +158,7 @@ def _values(file: Path) -> Any:
 
 
 def check_keys(
-    file: Path, values: Mapping[str, Any], known: Collection[str], refused: "Mapping[str, str] | None" = None
+    file: Place, values: Mapping[str, Any], known: Collection[str], refused: "Mapping[str, str] | None" = None
 ) -> None:
     """Checks that a file has no other keys than those known.
 
@@ -172,9 +175,9 @@ def check_keys(
             )
 
 
-def read_counts(meta: Path) -> dict[str, int]:
+def read_counts(meta: Place) -> dict[str, int]:
     """The number of samples of each shard."""
-    file, values = read(meta, "info", ".info.json", ".info.yaml")
+    file, values = read(meta, "info", *COUNTS)
     check_keys(file, values, ("energon_version", "shard_counts"))
     counts = values.get("shard_counts")
     if not isinstance(counts, Mapping) or any(type(count) is not int for count in counts.values()):
@@ -182,7 +185,7 @@ def read_counts(meta: Path) -> dict[str, int]:
     return dict(counts)
 
 
-def read_splits(meta: Path, split_config: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
+def read_splits(meta: Place, split_config: str | None = None) -> tuple[dict[str, list[str]], list[str]]:
     """The shards of each split, and what is excluded."""
     names = ("split.yaml", "split.json") if split_config is None else (split_config,)
     file, values = read(meta, "split", *names)
@@ -194,7 +197,7 @@ def read_splits(meta: Path, split_config: str | None = None) -> tuple[dict[str, 
     return listed, _names(file, "exclude", values.get("exclude"))
 
 
-def _names(file: Path, place: str, given: Any) -> list[str]:
+def _names(file: Place, place: str, given: Any) -> list[str]:
     """The names of a list, in which braces stand for several."""
     if given is not None and (not isinstance(given, list) or any(not isinstance(name, str) for name in given)):
         raise ArgumentError(f"{file}: {place}: expected a list of names, found {shortened(given)}")
@@ -259,7 +262,7 @@ def _unescaped(text: str) -> str:
     return re.sub(r"\\(.)", r"\1", text)
 
 
-def read_dataset(meta: Path, dataset_config: str | None = None) -> DatasetConfig:
+def read_dataset(meta: Place, dataset_config: str | None = None) -> DatasetConfig:
     """The fields of samples by a folder's dataset.yaml, or by the file in its place.
 
     Raises:
@@ -281,7 +284,7 @@ def read_dataset(meta: Path, dataset_config: str | None = None) -> DatasetConfig
     return replace(found, subflavors=subflavors_of(file, values))
 
 
-def subflavors_of(file: Path, values: Mapping[str, Any]) -> dict[str, Any]:
+def subflavors_of(file: Place, values: Mapping[str, Any]) -> dict[str, Any]:
     """The names that a file or a node of it gives to its samples, of which the old `subflavor` is one.
 
     Raises:

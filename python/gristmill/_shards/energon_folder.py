@@ -7,16 +7,20 @@ import os
 import re
 import struct
 import tarfile
+import tempfile
 from collections import Counter
-from collections.abc import Iterator, Mapping, Sequence
+from collections.abc import Iterable, Iterator, Mapping, Sequence
 from pathlib import Path
 from typing import Any
 
 import gristmill._core as _core
 from gristmill._shards import energon_files
+from gristmill._shards.address import Address
 from gristmill._shards.counting import count_records
 from gristmill._shards.energon_files import META
 from gristmill._shards.manifest import Manifest
+from gristmill._shards.place import Place
+from gristmill._shards.stores import is_remote
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill._util.text import counted, shortened
@@ -27,6 +31,8 @@ _NAME = re.compile(r"((?:.*/)?[^.]+)\.([^/]*)")
 _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 # Energon's indexes of tars: where each sample begins, and where the last one ends.
 _OFFSET = struct.Struct("<Q")
+# A tar ends with zeros, by which it becomes a multiple of as many bytes.
+_LONGEST_END = 10_240
 
 
 class EnergonFolder:
@@ -36,18 +42,21 @@ class EnergonFolder:
     former count as `filtered`. Shards are sorted by path, as all shards are.
 
     Args:
-      path: the folder with `.nv-meta`.
+      path: the folder with `.nv-meta`, or its URL in a store. Its metadata and indexes are read once, and shards of
+        which samples are excluded are fetched once to find these.
       split: the split part: `"train"`, `"val"`, ...
       subset: a range of the samples in the order in which the split lists its shards: two numbers of samples, or two
         fractions from 0.0 to 1.0; None as the second stands for the end. Excluded samples count in it, as in Energon.
       split_config: the file in `.nv-meta` that lists the splits. None: `split.yaml`, or else `split.json`.
       dataset_config: the file in `.nv-meta` that says what samples are. None: `dataset.yaml`, if it is there.
+      storage_options: how stores are reached, see `Manifest.find`.
 
     Raises:
       ArgumentError: the folder is not prepared, has no such split, or excludes what it does not have; or a file of it
         has a key that is not known, or that would change which samples there are and is not followed.
       ShardError: a shard has another number of samples than `.info.json` says: by its `.tar.idx`, if that is there and
         ends where the tar does; else the headers of the tar are read.
+      GristmillError: the store cannot be reached, or denies access.
       MissingShardError: a shard does not exist.
       MissingExtraError: `split.yaml` needs PyYAML, which is not installed.
     """
@@ -59,14 +68,16 @@ class EnergonFolder:
         subset: "tuple[float, float | None] | None" = None,
         split_config: str | None = None,
         dataset_config: str | None = None,
+        storage_options: Mapping[str, str] | None = None,
     ) -> None:
         self.path = checks.path("path", path)
+        self._place = Place(Address.of(self.path, storage_options=storage_options))
         self.split = checks.text("split", split)
         for name, file in [("split_config", split_config), ("dataset_config", dataset_config)]:
             if file is not None:
                 checks.text(name, file)
-        self._meta = Path(self.path) / META
-        if not self._meta.is_dir():
+        self._meta = self._place / META
+        if not _is_prepared(self._meta):
             raise _not_prepared(self.path)
         self._counts = energon_files.read_counts(self._meta)
         parts, excludes = energon_files.read_splits(self._meta, split_config)
@@ -84,7 +95,7 @@ class EnergonFolder:
         kept = dict(self._kept(subset))
         if not kept:
             raise ArgumentError(f"split={split!r}: expected samples in it, found none", argument="split")
-        self.manifest = Manifest.find([str(Path(self.path) / name) for name in kept])
+        self.manifest = self._found(str(self._place / name) for name in kept)
         self._check_counts(kept)
         self._left_out = self._rows_left_out(kept)
 
@@ -137,13 +148,22 @@ class EnergonFolder:
                 there = sorted({*range(len(left) + size)} - {*left})
                 rows.append(sorted([*left, *there[share:]]))
         changed = copy.copy(self)
-        changed.manifest, changed._left_out = Manifest.find(kept), rows
+        changed.manifest, changed._left_out = self._found(kept), rows
         return changed
+
+    def _found(self, paths: Iterable[str]) -> Manifest:
+        return Manifest.find([*paths], dict(self._place.address.options))
+
+    def _name_of(self, path: str) -> str:
+        """The name by which the folder lists a shard of the manifest."""
+        root = str(self._place / ".")
+        if self._place.is_remote:
+            return path.removeprefix(f"{root}/")
+        return os.path.relpath(os.path.normpath(path), os.path.normpath(root))
 
     def _sizes(self) -> list[int]:
         """The number of samples of each shard of the manifest."""
-        root = os.path.normpath(self.path)
-        names = (os.path.relpath(os.path.normpath(path), root) for path in self.manifest.paths)
+        names = map(self._name_of, self.manifest.paths)
         return [self._counts[name] - len(left) for name, left in zip(names, self._left_out, strict=True)]
 
     def __repr__(self) -> str:
@@ -164,12 +184,12 @@ class EnergonFolder:
             start = end
 
     def _check_counts(self, names: Mapping[str, range]) -> None:
+        by_name = {self._name_of(path): size for path, size in self.manifest}
         for name in names:
-            _check_count(Path(self.path) / name, self._counts[name])
+            _check_count(self._place / name, by_name[name], self._counts[name])
 
     def _rows_left_out(self, kept: Mapping[str, range]) -> "list[list[int]]":
         """The rows of each shard of the manifest that are left out."""
-        root = os.path.normpath(self.path)
         by_shard: dict[str, list[str]] = {}
         for name in self._excluded:
             shard = next((shard for shard in self._counts if name.startswith(f"{shard}/")), None)
@@ -177,12 +197,12 @@ class EnergonFolder:
                 raise ArgumentError(f"{self._meta}: exclude names {name!r}, which is in no shard of the folder")
             by_shard.setdefault(shard, []).append(name[len(shard) + 1 :])
         rows = []
-        for path in self.manifest.paths:
-            name = os.path.relpath(os.path.normpath(path), root)
+        for path, size in self.manifest:
+            name = self._name_of(path)
             in_subset, count = kept[name], self._counts[name]
             left = {*range(in_subset.start), *range(in_subset.stop, count)}
             if name in by_shard:
-                keys = _keys(path)
+                keys = _keys(self._place / name, size)
                 for key in by_shard[name]:
                     if key not in keys:
                         raise ArgumentError(
@@ -225,18 +245,22 @@ def splits_of(path: Pathish) -> list[str]:
     Raises:
       GristmillError: it has no readable list of them.
     """
-    parts, _ = energon_files.read_splits(Path(checks.path("path", path)) / META)
+    parts, _ = energon_files.read_splits(Place(Address.of(checks.path("path", path))) / META)
     return [*parts]
+
+
+def _is_prepared(meta: Place) -> bool:
+    """Whether there is a folder of metadata. A store has no folders, but the files in them."""
+    if not meta.is_remote:
+        return Path(str(meta)).is_dir()
+    return any((meta / name).read() is not None for name in energon_files.COUNTS)
 
 
 def _not_prepared(path: str) -> ArgumentError:
     """The error for what is no prepared folder."""
     start = f"path={shortened(path)}: expected a folder with {META}, as `energon prepare` makes"
-    if "://" in path:
-        return ArgumentError(
-            f"{start}, on a local or mounted file system, found a URL: mount the store, or name its tars and their "
-            'fields: gm.PackedDataset("s3://bucket/*.tar", sample=gm.ImageText(model, fields=...))'
-        )
+    if "://" in path and not is_remote(path):
+        return ArgumentError(f"{start}, found a URL of no store that is read: mount the store")
     if path.endswith((".yaml", ".yml")):
         return ArgumentError(f"{start}, found a file: gm.Mixture.from_energon reads metadatasets")
     if path.endswith(".jsonl"):
@@ -256,8 +280,8 @@ def _range(subset: Any, total: int) -> tuple[int, int]:
     return low, high
 
 
-def _check_count(path: Path, expected: int) -> None:
-    """Checks the number of samples of a tar: by its index, or without one by its headers.
+def _check_count(path: Place, size: int, expected: int) -> None:
+    """Checks the number of samples of a tar of some bytes: by its index, or without one by its headers.
 
     Raises:
       ShardError: it is another one. A run says where a tar is damaged.
@@ -267,25 +291,29 @@ def _check_count(path: Path, expected: int) -> None:
         reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found}: {advice}"
         return ShardError(str(path), None, byte, reason)
 
-    index = Path(f"{path}.idx")
-    if not index.is_file():
+    index = path.parent / f"{path.name}.idx"
+    offsets = index.read()
+    # In a store nothing is read at the end of a tar, but its size shows whether it continues.
+    is_longer = offsets is not None and path.is_remote and size - _end_of(offsets) > _LONGEST_END
+    if offsets is None or is_longer:
         try:
-            found = count_records(Manifest.find([str(path)]))
+            found = count_records(Manifest.find([str(path)], dict(path.address.options)))
         except ShardError:
             return
         if found != expected:
-            link = _first_link(path)
+            link = None if path.is_remote else _first_link(path)
             if link is not None:
                 advice = "links are not followed, write the tar with --hard-dereference and --dereference"
                 raise wrong(f"{found} in the tar with the link {link!r}", advice=advice)
             raise wrong(f"{found} in the tar")
         return
-    offsets = index.read_bytes()
     count = len(offsets) // _OFFSET.size - 1
     if count != expected:
         raise wrong(f"{max(count, 0)} in {index.name}")
-    (end,) = _OFFSET.unpack_from(offsets, count * _OFFSET.size)
-    with path.open("rb") as file:
+    if path.is_remote:
+        return
+    end = _end_of(offsets)
+    with Path(str(path)).open("rb") as file:
         file.seek(min(end, 1 << 62))
         header = file.read(512)
     # The index ends where the archive does, unless the tar was written anew since then.
@@ -293,11 +321,22 @@ def _check_count(path: Path, expected: int) -> None:
         raise wrong(f"more in the tar, which continues where {index.name} ends", end)
 
 
-def _keys(path: str) -> dict[str, int]:
-    """The record of each key of a tar."""
+def _end_of(offsets: bytes) -> int:
+    """The end of the last sample, by an index; 0 of an empty one."""
+    count = len(offsets) // _OFFSET.size
+    return int(_OFFSET.unpack_from(offsets, (count - 1) * _OFFSET.size)[0]) if count else 0
+
+
+def _keys(path: Place, size: int) -> dict[str, int]:
+    """The record of each key of a tar of some bytes."""
+    if path.is_remote:
+        with tempfile.TemporaryDirectory(prefix="gristmill-read-") as folder:
+            local = Path(folder) / path.name
+            path.address.reach().download(str(path), size, str(local))
+            return _keys(Place(Address((str(local),))), size)
     keys: dict[str, int] = {}
     last, count = None, -1
-    for member in _members(path):
+    for member in _members(str(path)):
         found = _NAME.fullmatch(member.name) if not _METADATA.match(member.name) else None
         if not found:
             continue
@@ -319,6 +358,6 @@ def _members(path: str) -> Iterator[tarfile.TarInfo]:
         raise MissingShardError(f"{path!r}: expected a tar, found: {error}") from error
 
 
-def _first_link(path: Path) -> str | None:
+def _first_link(path: Place) -> str | None:
     """The name of the first link of a tar."""
     return next((member.name for member in _members(str(path)) if not member.isreg()), None)

@@ -56,6 +56,7 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
     found = {
         "text_field": text_field,
         "shards": manifest,
+        "storage_options": manifest.storage_options,
         "keep": keep,
         "drop": drop,
         "tokenizer": encoder,

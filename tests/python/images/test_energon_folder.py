@@ -1,5 +1,6 @@
 """Folders as `energon prepare` makes them."""
 
+import io
 import itertools
 import json
 import math
@@ -11,9 +12,11 @@ from pathlib import Path
 import pytest
 
 import gristmill as gm
+from bucket import objects_of
 from chat_models import write_vision
 from helpers import assert_resumes, assert_same_batches, tar_of
 from images import captions, image
+from object_store import Server
 
 MODEL = gm.ImageModel("gemma3", size=(8, 12), tokens=4)
 COUNTS = {"train/a_00.tar": 6, "train/a_01.tar": 9, "val.tar": 4, "left.tar": 3}
@@ -145,7 +148,7 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
             gm.EnergonFolder(*arguments, **named)
 
     refused("expected a folder with .nv-meta", folder / "train")
-    refused(r"path='s3://bucket/x': .* found a URL: mount the store, or name its tars", "s3://bucket/x")
+    refused(r"path='msc://bucket/x': .* found a URL of no store that is read: mount the store", "msc://bucket/x")
     refused("found a file: gm.Mixture.from_energon reads metadatasets", folder / "mix.yaml")
     refused("found a name of JSONL", folder / "x.jsonl")
     refused("split='dev': expected one of 'train', 'val', 'test'", folder, split="dev")
@@ -195,8 +198,54 @@ def test_counts_of_shards_are_compared_with_the_folders(folder, tokenizer):
         records(gm.EnergonFolder(folder, split="val"), tokenizer)
 
 
+def test_folders_of_stores_are_those_of_the_disk(folder, tokenizer):
+    split(folder, ["left.tar", "train/a_00.tar/000{1..2}", "train/a_01.tar/0008"])
+    (folder / "val.tar.idx").unlink()
+    mix = metadataset(
+        folder / "mixes" / "mix.yaml",
+        train={"blend": [{"weight": 5, "path": "../"}, {"weight": 2, "path": "nested.yaml"}]},
+    )
+    metadataset(folder / "mixes" / "nested.yaml", train={"path": "./..", "split_part": "val"})
+    with Server(objects_of(folder)) as server:
+        options = server.options()
+        for url in ("s3://bucket", "s3://bucket/"):
+            for more in ({}, {"subset": (0.0, 0.5)}, {"split": "val"}):
+                stored = gm.EnergonFolder(url, **more, storage_options=options)
+                local = gm.EnergonFolder(folder, **more)
+                assert (len(stored), stored.fields) == (len(local), local.fields)
+                assert records(stored, tokenizer) == records(local, tokenizer)
+        assert len(stored.part(2)) == 2
+        stored = gm.Mixture.from_energon(
+            "s3://bucket/mixes/mix.yaml", sample=gm.ImageText(MODEL), epochs=1, storage_options=options
+        )
+        local = gm.Mixture.from_energon(mix, sample=gm.ImageText(MODEL), epochs=1)
+        settings = {"tokenizer": tokenizer, "packing": "pad", "sequence_length": 128, "lanes": 1, "eos": False}
+        assert_same_batches(gm.PackedDataset(stored, **settings), gm.PackedDataset(local, **settings))
+        for path, message in [
+            ("s3://bucket/train", "expected a folder with .nv-meta"),
+            ("s3://bucket/mixes/mix.yaml", "from_energon reads metadatasets"),
+        ]:
+            with pytest.raises(gm.ArgumentError, match=message):
+                gm.EnergonFolder(path, storage_options=options)
+        with pytest.raises(gm.GristmillError, match=r"cannot read the metadataset 's3://bucket/x.yaml'"):
+            gm.Mixture.from_energon("s3://bucket/x.yaml", storage_options=options)
+    # One more image than the index says, which is larger than the end of a tar.
+    with tarfile.open(folder / "train/a_01.tar", "a") as archive:
+        member = tarfile.TarInfo("0099.png")
+        member.size = 20_000
+        archive.addfile(member, io.BytesIO(bytes(member.size)))
+    with (
+        Server(objects_of(folder)) as server,
+        pytest.raises(
+            gm.ShardError, match=r"s3://bucket/train/a_01.tar.*expected 9 samples, as .info.json says, found 10"
+        ),
+    ):
+        gm.EnergonFolder("s3://bucket", storage_options=server.options())
+
+
 def metadataset(path, **splits):
     value = {"__module__": "megatron.energon", "__class__": "MetadatasetV2", "splits": splits}
+    path.parent.mkdir(exist_ok=True)
     path.write_text(json.dumps(value))
     return path
 
@@ -383,7 +432,7 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         ({"path": "odd.yaml", "split_config": "split.yaml"}, "split_config of another metadataset is not offered"),
         ({"path": "odd.yaml", "dataset_config": "a.yaml"}, "dataset_config of another metadataset is not offered"),
         ({"path": "lines.jsonl"}, "found a name of JSONL: name it as the shards of gm.PackedDataset"),
-        ({"path": "msc://profile/folder"}, "'msc://profile/folder': .* found a URL: mount the store"),
+        ({"path": "msc://profile/folder"}, "'msc://profile/folder': .* found a URL of no store that is read: mount"),
         ({"path": here, "subset": {"range": ["end", 5]}}, "as the start of a range, found 'end'"),
         ({"path": here, "subset": {"range": ["1.2.3%", 5]}}, "expected a number, a percentage or end"),
         ({"path": here, "subset": {"range": [0, 5], "step": 2}}, "expected a subset with a range of two numbers"),

@@ -162,7 +162,7 @@ impl<'a> Bytes<'a> {
             LIST => Packed::List(Items(self.inside()?)),
             MAP => Packed::Map(Items(self.inside()?)),
             OBJECT => Packed::Object(Members(self.inside()?)),
-            JSON => Packed::Json(self.text()?),
+            JSON => Packed::Json(self.text().filter(|json| !json.is_empty())?),
             NOT_A_NUMBER => Packed::Typed(Typed::NotANumber),
             UNKNOWN => Packed::Typed(Typed::Unknown),
             BYTES => Packed::Typed(Typed::Bytes(self.sized()?)),

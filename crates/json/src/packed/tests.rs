@@ -305,6 +305,14 @@ proptest! {
 }
 
 #[test]
+fn damaged_json_without_bytes_is_null() {
+    let packer = packed(|out| pack_json(&Json::Object(serde_json::Map::new()), out));
+    let damaged = [&[super::JSON], &packer.bytes()[1..]].concat();
+    assert_eq!(View::packed(&damaged).json(), "null");
+    assert_eq!(View::packed(&damaged).content(), Content::Null);
+}
+
+#[test]
 fn ids_are_appended_as_a_whole_or_not_at_all() {
     let cases = [
         ("[]", Some(vec![])),

@@ -273,7 +273,9 @@ class EnergonMultiModalDataModule:
         path = os.fspath(self.path)
         if not path.endswith((".yaml", ".yml")):
             is_prepared = (Path(path) / ".nv-meta").is_dir() or not _is_glob(path)
-            return PackedDataset(EnergonFolder(path, split=split) if is_prepared else path, **arguments)
+            stores = arguments.get("storage_options")
+            folder = EnergonFolder(path, split=split, storage_options=stores) if is_prepared else path
+            return PackedDataset(folder, **arguments)
         of_sources = {name: arguments.pop(name) for name in _OF_SOURCES if name in arguments}
         return PackedDataset(Mixture.from_energon(path, split, **of_sources), **arguments)
 
