@@ -28,7 +28,8 @@ def test_torchtitan_names_what_to_install(monkeypatch, missing):
     ],
 )
 def test_adapters_for_pytorch_name_what_to_install(monkeypatch, module, name, message):
-    for loaded in [loaded for loaded in sys.modules if loaded.startswith("gristmill.integrations.")]:
+    others = ("gristmill.integrations.", "lightning.", "pytorch_lightning.")  # found without the package around them
+    for loaded in [loaded for loaded in sys.modules if loaded.startswith(others)]:
         monkeypatch.delitem(sys.modules, loaded)
     for missing in ("torch", "transformers", "lightning", "pytorch_lightning"):
         monkeypatch.setitem(sys.modules, missing, None)
