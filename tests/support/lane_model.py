@@ -23,6 +23,16 @@ class Document:
         return self.ids if self.left is None else self.left
 
 
+def documents_of(shard: int, records: int) -> list[Document]:
+    """The documents of a shard, of many lengths, whose ids say which they are."""
+    documents = []
+    for record in range(records):
+        number = shard * records + record
+        length = (number * 7919) % 37 if number % 11 else 90
+        documents.append(Document(number, [number * 100 + index + 1 for index in range(length)]))
+    return documents
+
+
 @dataclass(frozen=True)
 class Rules:
     """The rules of a step: the length of rows, their number in a lane, and which records are read."""

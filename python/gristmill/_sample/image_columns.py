@@ -6,7 +6,6 @@ from dataclasses import replace
 from typing import Any
 
 from gristmill._core import Records
-from gristmill._images.video import VideoModel
 from gristmill._sample.image_fields import (
     Fields,
     check_names_no_text,
@@ -16,7 +15,16 @@ from gristmill._sample.image_fields import (
     key_of,
     with_field,
 )
-from gristmill._sample.samples import Chat, Completion, ImageText, Instruction, Preference, Text, halves_of
+from gristmill._sample.samples import (
+    Chat,
+    Completion,
+    ImageText,
+    Instruction,
+    Preference,
+    Text,
+    halves_of,
+    medium_of,
+)
 from gristmill._shards.energon_files import VIDEOS
 from gristmill._shards.manifest import Manifest
 from gristmill._util.local_files import utf8_path
@@ -63,7 +71,7 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
       ShardError: no record can be read that shows it.
     """
     named, text = dict(sample.fields or {}), sample.text
-    medium = "videos" if isinstance(sample.model, VideoModel) else "images"
+    medium = medium_of(sample)
     images = extensions(named.pop(medium, _KEYS[medium]))
     if sample.record is not None:
         return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)

@@ -7,10 +7,9 @@ from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._core import Records
-from gristmill._images.video import VideoModel
 from gristmill._sample import energon_samples
 from gristmill._sample.record_function import RecordFunction
-from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text
+from gristmill._sample.samples import Chat, Completion, ImageText, Preference, Text, medium_of
 from gristmill._shards.energon_files import MEDIA, VIDEOS, alternatives
 from gristmill._shards.energon_folder import EnergonFolder
 from gristmill._shards.manifest import Manifest
@@ -74,8 +73,8 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
       ArgumentError: it cannot be told, or is named twice.
       ShardError: the first record cannot be read.
     """
-    are_videos = isinstance(sample.model, VideoModel)
-    medium, other, default = ("videos", "images", VIDEOS) if are_videos else ("images", "videos", IMAGES)
+    medium = medium_of(sample)
+    other, default = ("images", VIDEOS) if medium == "videos" else ("videos", IMAGES)
     if sample.record is not None:
         images = extensions((sample.fields or {}).get(medium, default))
         return Fields(images, Chat() if sample.text is None else sample.text, record=sample.record)
@@ -94,7 +93,7 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
     if folder is not None and folder.fields and sample.fields is None:
         return _of_folder(folder.fields, sample.text, medium)
     named, text = dict(sample.fields or {}), sample.text
-    names_images = medium in named or are_videos
+    names_images = medium in named or medium == "videos"
     images = extensions(named.pop(medium, default))
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
@@ -113,8 +112,7 @@ def resolve(sample: ImageText, folder: EnergonFolder | None, shards: Manifest, m
 def _names_all(sample: ImageText) -> bool:
     """Whether a sample names its images and its text itself."""
     fields = sample.fields or {}
-    medium = "videos" if isinstance(sample.model, VideoModel) else "images"
-    return medium in fields and (sample.text is not None or len(fields) > 1)
+    return medium_of(sample) in fields and (sample.text is not None or len(fields) > 1)
 
 
 def _of_folder(fields: Mapping[str, str], text: "Text | Chat | Completion | Preference | None", medium: str) -> Fields:

@@ -532,7 +532,7 @@ class ImageText:
             return
         if not isinstance(self.fields, Mapping):
             raise checks.wrong_type("fields", self.fields, "a dict of parts by name, or None")
-        medium = "videos" if isinstance(self.model, VideoModel) else "images"
+        medium = medium_of(self)
         if unknown := self.fields.keys() - {medium, "text", "conversation"}:
             raise ArgumentError(f"fields={sorted(unknown)!r}: expected {medium}, and text or conversation")
         if {"text", "conversation"} <= self.fields.keys():
@@ -545,6 +545,11 @@ class ImageText:
             elif not isinstance(value, str):
                 for extension in checks.items(f"fields[{medium!r}]", value, "a list of extensions"):
                     checks.text(f"fields[{medium!r}]", extension)
+
+
+def medium_of(sample: ImageText) -> Literal["images", "videos"]:
+    """The key of `fields=` by which a sample names its images, or its videos."""
+    return "videos" if isinstance(sample.model, VideoModel) else "images"
 
 
 Sample: TypeAlias = Text | Chat | Completion | Preference | Tokens | ImageText

@@ -185,8 +185,9 @@ class EnergonFolder:
 
     def _check_counts(self, names: Mapping[str, range]) -> None:
         by_name = {self._name_of(path): size for path, size in self.manifest}
+        stores = self._place.address.reach() if self._place.is_remote else None
         for name in names:
-            _check_count(self._place / name, by_name[name], self._counts[name])
+            _check_count(self._place / name, by_name[name], self._counts[name], stores)
 
     def _rows_left_out(self, kept: Mapping[str, range]) -> "list[list[int]]":
         """The rows of each shard of the manifest that are left out."""
@@ -280,7 +281,7 @@ def _range(subset: Any, total: int) -> tuple[int, int]:
     return low, high
 
 
-def _check_count(path: Place, size: int, expected: int) -> None:
+def _check_count(path: Place, size: int, expected: int, stores: "_core.Stores | None") -> None:
     """Checks the number of samples of a tar of some bytes: by its index, or without one by its headers.
 
     Raises:
@@ -292,7 +293,7 @@ def _check_count(path: Place, size: int, expected: int) -> None:
         return ShardError(str(path), None, byte, reason)
 
     index = path.parent / f"{path.name}.idx"
-    offsets = index.read()
+    offsets = index.read(stores)
     # In a store nothing is read at the end of a tar, but its size shows whether it continues.
     is_longer = offsets is not None and path.is_remote and size - _end_of(offsets) > _LONGEST_END
     if offsets is None or is_longer:

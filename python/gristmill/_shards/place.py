@@ -4,6 +4,7 @@ import os
 import posixpath
 from pathlib import Path
 
+import gristmill._core as _core
 from gristmill._shards.address import Address
 
 
@@ -46,14 +47,17 @@ class Place:
             return Place(self.address.at(str(Path(str(self)).parent)))
         return Place(self.address.at(str(self).rstrip("/").rsplit("/", 1)[0]))
 
-    def read(self) -> bytes | None:
+    def read(self, stores: "_core.Stores | None" = None) -> bytes | None:
         """The bytes of a file; None if there is none.
+
+        Args:
+          stores: the stores of its address, for many reads; None: they are reached for this one.
 
         Raises:
           GristmillError: the store cannot be reached, or denies access.
           OSError: the disk does.
         """
         if self.is_remote:
-            return self.address.reach().read(str(self))
+            return (stores or self.address.reach()).read(str(self))
         file = Path(str(self))
         return file.read_bytes() if file.is_file() else None

@@ -10,19 +10,10 @@ import pytest
 import gristmill as gm
 from gristmill._cli import main
 from helpers import assert_same_batches
-from lane_model import Document, Rules, lane_steps
+from lane_model import Rules, documents_of, lane_steps
 
 SHARDS = 4
 RECORDS = 60
-
-
-def documents_of(shard):
-    documents = []
-    for record in range(RECORDS):
-        number = shard * RECORDS + record
-        length = (number * 7919) % 37 if number % 11 else 90
-        documents.append(Document(number, [number * 100 + index + 1 for index in range(length)]))
-    return documents
 
 
 @pytest.fixture(scope="module")
@@ -32,7 +23,7 @@ def folder(tmp_path_factory):
         kind = "old" if shard < SHARDS else "new"
         lines = [
             json.dumps({"input_ids": one.ids, "number": one.record, "id": f"id-{one.record}", "text": str(one.record)})
-            for one in documents_of(shard)
+            for one in documents_of(shard, RECORDS)
         ]
         (folder / f"{kind}-{shard}.jsonl").write_text("\n".join(lines) + "\n")
     (folder / "odd.txt").write_text("\n".join(f"id-{number}" for number in range(SHARDS * RECORDS) if number % 2))
@@ -95,7 +86,7 @@ def test_rows_are_those_of_the_model(made, steps, moduli, packing, window, lengt
     dataset = made(packing=packing, edits=edits, truncation="split", sequence_length=length, **more)
     expected = []
     for shards in dataset.plan():
-        documents = [one for path in shards for one in documents_of(int(path.rpartition("-")[2][0]))]
+        documents = [one for path in shards for one in documents_of(int(path.rpartition("-")[2][0]), RECORDS)]
         expected.append(list(lane_steps(documents, rules_of, packing, window)))
     found = [segments(batch) for batch in dataset]
     for step in range(max(map(len, expected))):

@@ -11,20 +11,10 @@ import gristmill as gm
 from gristmill._cli import main
 from gristmill._util.named_values import decode
 from helpers import assert_same_batches
-from lane_model import Document, Rules, lane_steps
+from lane_model import Rules, documents_of, lane_steps
 
 SHARDS = 4
 RECORDS = 90
-
-
-def documents_of(shard):
-    """Documents of other lengths, whose ids say which they are."""
-    documents = []
-    for record in range(RECORDS):
-        number = shard * RECORDS + record
-        length = (number * 7919) % 37 if number % 11 else 90
-        documents.append(Document(number, [number * 100 + index + 1 for index in range(length)]))
-    return documents
 
 
 @pytest.fixture(scope="module")
@@ -33,7 +23,7 @@ def folder(tmp_path_factory):
     for shard in range(SHARDS):
         lines = [
             json.dumps({"input_ids": one.ids, "number": one.record, "text": str(one.record)})
-            for one in documents_of(shard)
+            for one in documents_of(shard, RECORDS)
         ]
         (folder / f"{shard}.jsonl").write_text("\n".join(lines) + "\n")
     return folder
@@ -70,14 +60,14 @@ def tokens(batches):
     return [token for batch in batches for row in segments(batch) for segment in row for token in segment]
 
 
-ALL_TOKENS = sorted(token for shard in range(SHARDS) for one in documents_of(shard) for token in one.ids)
+ALL_TOKENS = sorted(token for shard in range(SHARDS) for one in documents_of(shard, RECORDS) for token in one.ids)
 
 
 def modelled(dataset, rules_of, packing, window, truncates=False):
     """The batches that the model makes of the shards of each lane, as segments of rows."""
     lanes = []
     for shards in dataset.plan():
-        documents = [one for path in shards for one in documents_of(int(path.rpartition("/")[2][0]))]
+        documents = [one for path in shards for one in documents_of(int(path.rpartition("/")[2][0]), RECORDS)]
         lanes.append(list(lane_steps(documents, rules_of, packing, window, truncates)))
     steps = []
     for step in range(max(map(len, lanes))):
