@@ -48,7 +48,7 @@ pub fn write_lane<'a>(
     cursors: impl IntoIterator<Item = (&'a str, &'a Cursor, Option<&'a Carried>)>,
 ) -> String {
     let write = |cursor: &Cursor, carried: Option<&Carried>| {
-        let text = write_cursor(cursor);
+        let text = write_cursor(&cursor.saved());
         let carried = carried.filter(|carried| carried.is_ahead_of(cursor.window)).map(Carried::write);
         let carried = carried.map(|carried| format!("{CARRIED}={carried}"));
         [Some(text), carried]
@@ -69,9 +69,9 @@ pub fn write_lane<'a>(
 /// The cursors of a lane's text, with the names of their sources. The error says what was expected and found.
 pub fn read_lane(text: &str) -> Result<Vec<(String, Position)>, String> {
     if !text.contains(':') {
-        let position = read_position(text)?;
-        let is_start = position == (Cursor::default(), None);
-        return Ok(if is_start { Vec::new() } else { vec![(String::new(), position)] });
+        let (cursor, carried) = read_position(text)?;
+        let is_start = cursor.saved() == Cursor::default() && carried.is_none();
+        return Ok(if is_start { Vec::new() } else { vec![(String::new(), (cursor, carried))] });
     }
     let mut found: Vec<(String, Position)> = Vec::new();
     for part in text.split("; ") {
@@ -86,6 +86,13 @@ pub fn read_lane(text: &str) -> Result<Vec<(String, Position)>, String> {
         found.push((name.to_owned(), cursor));
     }
     Ok(found)
+}
+
+/// The text of the lane where its run began, of which this is a later one.
+pub fn lane_start(text: &str) -> Result<String, String> {
+    let starts: Vec<_> =
+        read_lane(text)?.into_iter().map(|(name, (cursor, _))| (name, cursor.at_start())).collect();
+    Ok(write_lane(starts.iter().map(|(name, cursor)| (&**name, cursor, None))))
 }
 
 /// Whether a name fits into this form.
@@ -198,7 +205,7 @@ mod tests {
 
     proptest! {
         #[test]
-        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 28), zeros in prop::bits::u32::ANY) {
+        fn text_holds_every_cursor(numbers in prop::collection::vec(0..=LARGEST, 29), zeros in prop::bits::u32::ANY) {
             let mut cursor = Cursor::default();
             let names: Vec<_> = cursor.numbers().map(|(name, _)| name).collect();
             for (index, (name, number)) in names.into_iter().zip(numbers).enumerate() {
@@ -216,7 +223,7 @@ mod tests {
             }).collect();
             let text = write_lane(cursors.iter().map(|(name, (cursor, _))| (&**name, cursor, None)));
             let read: Vec<_> =
-                cursors.into_iter().filter(|(_, (cursor, _))| *cursor != Cursor::default()).collect();
+                cursors.into_iter().filter(|(_, (cursor, _))| cursor.saved() != Cursor::default()).collect();
             prop_assert_eq!(read_lane(&text), Ok(read));
         }
 
@@ -227,7 +234,7 @@ mod tests {
             if let Ok(cursors) = read_lane(&text) {
                 let again = write_lane(cursors.iter().map(|(name, (cursor, _))| (&**name, cursor, None)));
                 let kept: Vec<_> =
-                    cursors.into_iter().filter(|(_, (cursor, _))| *cursor != Cursor::default()).collect();
+                    cursors.into_iter().filter(|(_, (cursor, _))| cursor.saved() != Cursor::default()).collect();
                 prop_assert_eq!(read_lane(&again), Ok(kept));
             }
         }

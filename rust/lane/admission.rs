@@ -10,7 +10,7 @@ use super::block::{
     BadRecord, Block, BlockEnd, Document, Failure, LeftOut, ReadEnd, SampleBlock, SampleEntry, ShardEnd,
 };
 use super::carried::Carried;
-use super::cursor::{Cursor, RecordPosition};
+use super::cursor::{Cursor, LARGEST_WINDOW_BYTES, RecordPosition};
 use super::error_budget::{ErrorBudget, counted};
 use super::id_buffer::IdBuffer;
 use crate::error::{Error, Result};
@@ -18,10 +18,6 @@ use crate::format::{AfterError, Position};
 use crate::quarantine::file::QuarantineFile;
 use crate::quarantine::log::QuarantineCounts;
 use crate::spec::{OnError, SourceSpec};
-
-/// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
-/// the stream's definition.
-pub const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 
 /// Admits a lane's samples to the stream.
 pub struct Admission {
@@ -36,7 +32,7 @@ pub struct Admission {
     found_any: bool,
     /// Filtered records since the start of the run.
     filtered: u64,
-    window: Fill,
+    window: Window,
     errors: ErrorBudget,
     /// Records left out since the last document.
     left_out: LeftOut,
@@ -56,11 +52,18 @@ struct Samples {
     end: ReadEnd,
 }
 
-/// How full a window is.
-#[derive(Default)]
-struct Fill {
+/// A window that is being filled.
+struct Window {
     documents: usize,
     bytes: usize,
+    /// The bytes that end it.
+    most_bytes: usize,
+}
+
+impl Window {
+    fn new(most_bytes: usize) -> Self {
+        Self { documents: 0, bytes: 0, most_bytes }
+    }
 }
 
 impl Admission {
@@ -80,7 +83,7 @@ impl Admission {
             safe: position,
             found_any: !position.begins_epoch() && cursor.tokenless == 0,
             filtered: cursor.totals.filtered,
-            window: Fill::default(),
+            window: Window::new(cursor.window_bytes()),
             errors,
             left_out: LeftOut::default(),
             file,
@@ -182,7 +185,7 @@ impl Admission {
             self.safe = self.position;
         }
         if ends_window {
-            self.window = Fill::default();
+            self.window = Window::new((2 * self.window.most_bytes).min(LARGEST_WINDOW_BYTES));
         }
         Ok(ends_window && self.spec.window().is_some())
     }
@@ -200,7 +203,7 @@ impl Admission {
         let Some(most) = self.spec.window() else { return false };
         self.window.documents += 1;
         self.window.bytes += text_bytes;
-        self.window.documents >= most || self.window.bytes >= LARGEST_WINDOW_BYTES
+        self.window.documents >= most || self.window.bytes >= self.window.most_bytes
     }
 
     /// Stops at a record that cannot be used, or counts and lists it.

@@ -123,18 +123,70 @@ pub struct Cursor {
     /// Tokens or samples that the current stage of a mixture has had of the source so far: see
     /// [`Unit`](crate::spec::mixture::Unit). 0 where weights count rows.
     pub in_stage: u64,
+    /// The number of the window's [size](Self::window_bytes), from 1 to [`WINDOW_SIZES`]. 0 in states from before windows
+    /// grew, when all had the largest: so the stream continues as it was. [`LARGE_WINDOWS`] at the start of such a stream.
+    pub window_size: u64,
     /// The counts up to here.
     pub totals: Totals,
 }
+
+/// The most text in a window, not counting its last document: bounds the memory that long documents can take. Part of
+/// the stream's definition.
+pub const LARGEST_WINDOW_BYTES: usize = 16 << 20;
+
+/// How many sizes windows have. The first window of a run ends at 64 KiB, since no row is delivered before it is whole.
+/// Part of the stream's definition.
+pub const WINDOW_SIZES: u64 = 9;
+const LARGE_WINDOWS: u64 = WINDOW_SIZES + 1;
 
 /// The largest value of a number in a saved state: sums of such numbers do not overflow.
 pub const LARGEST: u64 = 1 << 62;
 
 impl Cursor {
+    /// Where a run begins to read a source.
+    pub fn start(spec: &SourceSpec) -> Self {
+        Self { window_size: spec.window().map_or(0, |_| 1), ..Self::default() }
+    }
+
+    /// Where the run of this cursor began to read the source.
+    #[must_use]
+    pub fn at_start(&self) -> Self {
+        let is_large = self.window_size == 0 || self.window_size == LARGE_WINDOWS;
+        let is_start = self.saved() == Self::default();
+        Self { window_size: if is_large && !is_start { LARGE_WINDOWS } else { 0 }, ..Self::default() }
+    }
+
+    /// Whether the next window may be larger.
+    pub fn window_grows(&self) -> bool {
+        (1..WINDOW_SIZES).contains(&self.window_size)
+    }
+
+    /// Its form in a state. The size of the first window is left out, which is known; and that all are large, where a
+    /// window that was read shows it.
+    #[must_use]
+    pub fn saved(&self) -> Self {
+        let others = Self { window_size: 0, ..*self };
+        let is_start = others == Self::default();
+        match self.window_size {
+            1 if is_start => others,
+            LARGE_WINDOWS if !is_start => others,
+            _ => *self,
+        }
+    }
+
+    /// The most text in its window, not counting the last document.
+    pub fn window_bytes(&self) -> usize {
+        if self.window_grows() {
+            LARGEST_WINDOW_BYTES >> (WINDOW_SIZES - self.window_size)
+        } else {
+            LARGEST_WINDOW_BYTES
+        }
+    }
+
     /// All its numbers with their names in a saved state, in the order in which they are shown. A new one is added at
     /// the end.
-    fn fields(&mut self) -> [(&'static str, &mut u64); 28] {
-        let Self { window, delivered, offset, window_hash, tokenless, in_stage, totals } = self;
+    fn fields(&mut self) -> [(&'static str, &mut u64); 29] {
+        let Self { window, delivered, offset, window_hash, tokenless, in_stage, window_size, totals } = self;
         [
             ("epoch", &mut window.epoch),
             ("shard", &mut window.shard),
@@ -164,6 +216,7 @@ impl Cursor {
             ("dropped_messages", &mut totals.dropped_messages),
             ("earlier_rows", &mut totals.earlier_rows),
             ("earlier_elements", &mut totals.earlier_elements),
+            ("window_size", window_size),
         ]
     }
 
@@ -192,6 +245,9 @@ impl Cursor {
                 "it counts {lost_shards} lost shards, {quarantined} quarantined, {filtered} filtered and {records} read \
                  records"
             ));
+        }
+        if self.window_size > LARGE_WINDOWS {
+            return wrong(format!("its window has size {}, and there are {WINDOW_SIZES}", self.window_size));
         }
         if sample > 0 && !spec.prepare.makes_several() {
             return wrong(format!("it is at sample {sample} of a record, and each has one"));

@@ -77,9 +77,9 @@ pub struct Upcoming<'a> {
 /// The supply of a source in a lane, in tokens.
 #[derive(Debug, Clone, Copy, PartialEq, Eq, Default)]
 pub struct Supply {
-    /// All of the window that is being delivered, or without windows of the block.
-    pub window: usize,
-    /// Tokens of the window that are not delivered.
+    /// All that the next window may have by the one that is being delivered, or without windows all of the block.
+    pub next: usize,
+    /// Tokens of the window being delivered that are not delivered.
     pub left: usize,
     /// Tokens after the window: without the rest of its own, no window can begin.
     pub gathered: usize,
@@ -211,7 +211,8 @@ impl DocumentQueue {
     /// The supply that was pushed and not delivered.
     pub fn supply(&self) -> Supply {
         let Window { tokens, left, .. } = self.window;
-        Supply { window: tokens, left, gathered: self.waiting_tokens }
+        let growth = if self.cursor.window_grows() { 2 } else { 1 };
+        Supply { next: growth * tokens, left, gathered: self.waiting_tokens }
     }
 
     /// The cursor of the next token, as of the last [`peek`](Self::peek).
@@ -455,6 +456,7 @@ impl DocumentQueue {
         self.move_to(position);
         self.cursor.delivered = 0;
         self.cursor.window_hash = 0;
+        self.cursor.window_size += u64::from(self.cursor.window_grows());
         self.end = end;
     }
 

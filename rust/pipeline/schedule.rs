@@ -8,13 +8,13 @@
 //! needs it: one whose weight is 0 costs nothing.
 //!
 //! With windows, a lane gathers the next one while it delivers the one before. Otherwise all lanes would wait for each that
-//! has delivered its own: `simulation` shows it. A lane holds no more by that than a whole window, since what it gathers
-//! replaces what it has delivered.
+//! has delivered its own: `simulation` shows it. A lane holds no more by that than a whole window, the next one, since what
+//! it gathers replaces what it has delivered.
 
 use std::collections::VecDeque;
 
-use crate::lane::admission::LARGEST_WINDOW_BYTES;
 use crate::lane::block::SampleBlock;
+use crate::lane::cursor::LARGEST_WINDOW_BYTES;
 use crate::lane::reader::{LARGEST_BLOCK_BYTES, largest_block_bytes};
 use crate::pack::Pause;
 use crate::pack::pixels::PixelTask;
@@ -119,9 +119,9 @@ struct FeedWork {
     bytes_to_encode: usize,
     /// Number of the first of `blocks`.
     first: u64,
-    /// The supply of its packing, and the tokens of its last window.
+    /// The supply of its packing, and the tokens that its next window may have.
     supply: Supply,
-    window: usize,
+    next_window: usize,
 }
 
 /// A block that was read ahead of the packing.
@@ -238,7 +238,7 @@ impl Schedule {
             let held = feed.supply.left + feed.supply.gathered + feed.tokens_ahead(&self.paces[source]);
             let blocks = feed.blocks.len();
             let may_read_ahead = blocks < self.read_ahead && feed.bytes < self.read_ahead_bytes;
-            let may_gather = held < feed.window
+            let may_gather = held < feed.next_window
                 && feed.bytes < LARGEST_WINDOW_BYTES
                 && blocks < MOST_GATHERED + self.read_ahead;
             if !feed.can_read() || !(may_read_ahead || may_gather) {
@@ -294,7 +294,7 @@ impl Schedule {
             let held = feed.supply.left + feed.supply.gathered;
             pace.delivered += (held as u64).saturating_sub((supply.left + supply.gathered) as u64);
             feed.supply = supply;
-            feed.window = if supply.window > 0 { supply.window } else { feed.window };
+            feed.next_window = if supply.next > 0 { supply.next } else { feed.next_window };
         }
         lane.packing = false;
         lane.pause = pause;
@@ -434,7 +434,7 @@ mod tests {
         schedule.block_encoded(feed(0), number, SampleBlock::default());
         while let Some(job) = schedule.take() {
             if matches!(job, Job::Pack { .. }) {
-                let supplies = vec![Supply { window: 100, left: 50, gathered: 0 }];
+                let supplies = vec![Supply { next: 100, left: 50, gathered: 0 }];
                 schedule
                     .lane_packed(0, Packed { pause: Pause::NoRoom, step: 4, pixels: Vec::new(), supplies });
             } else {

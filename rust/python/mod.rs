@@ -71,7 +71,7 @@ mod _core {
     #[pymodule_export]
     use super::rows::RowList;
     #[pymodule_export]
-    use super::state::{is_source_name, read_lane};
+    use super::state::{is_source_name, lane_start, read_lane};
     #[pymodule_export]
     use super::stores::Stores;
 

@@ -11,8 +11,7 @@ use crate::state;
 /// mixture have the name "".
 #[pyfunction]
 pub fn read_lane<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Bound<'py, PyDict>, String)> {
-    let mut cursors = state::read_lane(text)
-        .map_err(|reason| Error::State(format!("the state of lane {lane} cannot be read: {reason}")))?;
+    let mut cursors = state::read_lane(text).map_err(|reason| cannot_be_read(lane, &reason))?;
     let form = state::write_lane(
         cursors.iter().map(|(name, (cursor, carried))| (&**name, cursor, carried.as_deref())),
     );
@@ -28,6 +27,16 @@ pub fn read_lane<'py>(py: Python<'py>, lane: &str, text: &str) -> PyResult<(Boun
         sources.set_item(name, numbers)?;
     }
     Ok((sources, form))
+}
+
+/// The text of a lane where its run began, of which `text` is a later one.
+#[pyfunction]
+pub fn lane_start(lane: &str, text: &str) -> PyResult<String> {
+    Ok(state::lane_start(text).map_err(|reason| cannot_be_read(lane, &reason))?)
+}
+
+fn cannot_be_read(lane: &str, reason: &str) -> Error {
+    Error::State(format!("the state of lane {lane} cannot be read: {reason}"))
 }
 
 /// Whether a source may have this name.

@@ -157,11 +157,13 @@ impl StreamSpec {
         self.sources.iter().zip(cursors).map(has_ended).collect()
     }
 
-    /// A lane's cursors by the names of their sources, in the order of the sources; zeros where there is none.
+    /// A lane's cursors by the names of their sources, in the order of the sources; the start where there is none.
     pub fn order(&self, lane: usize, cursors: Vec<(String, Position)>) -> Result<Vec<Position>> {
         let mut named: HashMap<String, Position> = cursors.into_iter().collect();
-        let ordered =
-            self.sources.iter().map(|source| named.remove(&source.name).unwrap_or_default()).collect();
+        let position = |source: &Arc<SourceSpec>| {
+            named.remove(&source.name).unwrap_or_else(|| (Cursor::start(source), None))
+        };
+        let ordered = self.sources.iter().map(position).collect();
         match named.keys().min() {
             None => Ok(ordered),
             Some(name) if self.mixing.is_none() || name.is_empty() => Err(Error::State(format!(

@@ -7,6 +7,7 @@ choice by exhaustive search.
 """
 
 import gzip
+import itertools
 import json
 from collections.abc import Callable, Iterable, Iterator, Sequence
 from dataclasses import dataclass, field
@@ -14,7 +15,8 @@ from typing import Any, NamedTuple
 
 import numpy as np
 
-WINDOW_BYTES = 16 * 2**20
+# The text of a lane's windows, one after another: each may have twice as much as the one before, up to 16 MiB.
+WINDOW_BYTES = [2**power for power in range(16, 25)]
 WINDOW_PERMUTATION = 3
 
 
@@ -35,6 +37,7 @@ class Model:
     bos: int | None = None
     seed: int | None = None
     shuffle_window: int = 1024
+    window_bytes: Sequence[int] = tuple(WINDOW_BYTES)
     # Entries of a row's provenance, and the manifest's paths, to which they refer.
     provenance: int = 0
     manifest: Sequence[str] = ()
@@ -73,10 +76,12 @@ class Model:
 
     # Documents
 
-    def _windows(self, lane: int, epoch: int, paths: Sequence[str]) -> Iterator[list["Document"]]:
+    def _windows(
+        self, lane: int, epoch: int, paths: Sequence[str], limits: Iterator[int]
+    ) -> Iterator[list["Document"]]:
         """The documents of an epoch, window by window."""
         most = self.shuffle_window if self.seed is not None else self.fit_window
-        begins, window, size = (0, 0), [], 0
+        begins, window, size, limit = (0, 0), [], 0, next(limits)
         for shard, path in enumerate(paths):
             for record, value in self._records(path):
                 documents = self._documents(value)
@@ -86,9 +91,10 @@ class Model:
                     self.totals["dropped"] += len(document) - len(document.kept)
                     window.append(document)
                     size += document.text_bytes
-                    if len(window) == most or size >= WINDOW_BYTES:
+                    if len(window) == most or size >= limit:
                         yield self._ordered(window, (lane, epoch, *begins))
-                        begins, window, size = (shard, record + (document is documents[-1])), [], 0
+                        begins = (shard, record + (document is documents[-1]))
+                        window, size, limit = [], 0, next(limits)
         yield self._ordered(window, (lane, epoch, *begins))
 
     def _records(self, path: str) -> Iterator[tuple[int, Any]]:
@@ -164,11 +170,13 @@ class Model:
     # Rows: lists of segments
 
     def _rows(self, lane: int, epochs: Sequence[Sequence[str]]) -> Iterator[list["Segment"]]:
-        windows = [window for epoch, paths in enumerate(epochs) for window in self._windows(lane, epoch, paths)]
+        limits = itertools.chain(self.window_bytes, itertools.repeat(self.window_bytes[-1]))
+        windows = [window for epoch, paths in enumerate(epochs) for window in self._windows(lane, epoch, paths, limits)]
         if self.packing == "best_fit":
             for window in windows:
-                for start in range(0, len(window), self.fit_window):
-                    yield from self._best_fit(window[start : start + self.fit_window])
+                placed = [document for document in window if document.kept]
+                for start in range(0, len(placed), self.fit_window):
+                    yield from self._best_fit(placed[start : start + self.fit_window])
         elif self.packing == "concat":
             yield from self._concat(ids for window in windows for ids in window)
         else:

@@ -202,6 +202,9 @@ def _first_difference(
         collector = make_collector(dataset, folder.index)
         if only:
             resume_after(folder, parts[:only], iterator, collector)
+        elif parts:
+            # The rows before may have been packed when streams began in another order.
+            iterator.set_state(states.start_of(folder.note(0)["state"]))
         comparison = _Comparison(folder, dataset, iterator, collector, progress, parts[: only or 0])
         for number in chosen:
             files = {"files": list(parts[number]["files"])}

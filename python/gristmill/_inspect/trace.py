@@ -267,7 +267,7 @@ def _start(
     spec: Spec, state: states.State, records: Sequence[Record], lane: int, earlier: "Sequence[states.State]"
 ) -> "_Start":
     """The latest state of a lane before any of the records, in the first epoch in which it has one of them."""
-    best = _Start(0, "")
+    best = _Start(0, states.start_of(state)["lanes"][str(lane)])
     firsts: dict[str, tuple[int, int, int]] = {}
     for record in records:
         index, piece = _source_of(spec, record)

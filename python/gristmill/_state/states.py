@@ -21,7 +21,7 @@ import re
 from collections.abc import Iterable, Mapping, Sequence
 from typing import Any
 
-from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION, read_lane
+from gristmill._core import CURSOR_LARGEST, MIXTURE_STATE_VERSION, STATE_VERSION, lane_start, read_lane
 from gristmill._mixture import fingerprint as mixtures
 from gristmill._spec import fingerprints
 from gristmill._state import commits, prompt_states
@@ -98,6 +98,17 @@ def merged(checked: Sequence[State], caller: str) -> State:
     whole = {**first, "lanes": {lane: lanes[lane] for lane in sorted(lanes, key=int)}}
     committed = commits.merged([state.get(commits.KEY) for state in checked], caller)
     return whole if committed is None else {**whole, commits.KEY: committed}
+
+
+def start_of(state: State) -> State:
+    """The state at the start of the run of `state`."""
+    start = {name: value for name, value in state.items() if name != commits.KEY}
+    return {
+        **start,
+        "step": 0,
+        "row": 0,
+        "lanes": {lane: lane_start(lane, text) for lane, text in state["lanes"].items()},
+    }
 
 
 def lane_state(state: State, lane: str) -> State:

@@ -104,6 +104,37 @@ def test_rows_are_those_of_the_provenance(made, lengths, folder, tokenizer_file,
                 )
 
 
+@pytest.mark.parametrize("size", ["", "window_size=10"])
+def test_run_from_before_windows_grew_is_traced_in_its_order(encoder, tokenizer_file, tmp_path, capsys, size):
+    """Its states have no size of windows; where it began, all had the largest."""
+    texts = [f"text {number} " + "with words " * 100 for number in range(200)]
+    shard = tmp_path / "long.jsonl"
+    write_shard(shard, texts)
+    dataset = gm.PackedDataset(
+        str(shard),
+        text_field="raw_content",
+        tokenizer=encoder,
+        sequence_length=512,
+        batch_size=4,
+        seed=1,
+        provenance=512,
+    )
+    iterator = iter(dataset)
+    iterator.set_state(iterator.get_state() | {"lanes": {"0": size}})
+    found = {}
+    for step in range(8):
+        for row, entries in enumerate(next(iterator)["provenance"].tolist()):
+            for _, record, _, length in entries:
+                if length:
+                    found.setdefault(record, []).append((step, row))
+    path = tmp_path / "state.json"
+    path.write_text(json.dumps(iterator.get_state()).replace(" window_size=10", ""))
+    run = ["--state", path, "--shards", shard, "--tokenizer", tokenizer_file]
+    for record in (0, 40, 90, 150, 199):
+        entries = [(one["step"], one["row"]) for one in traced(capsys, f"long.jsonl:{record}", *run)]
+        assert entries == list(dict.fromkeys(found.get(record, [])))
+
+
 def renumbered(index, skip):
     """The step of the element with an index, where steps are skipped."""
     step = -1

@@ -16,6 +16,7 @@ import pytest
 
 from command_line import checked, shard_of
 from gristmill._cli import main
+from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._files import pack as pack_module
 from gristmill._files.folder import REMEDY_OF_NOTE, Folder
 from gristmill._util.progress import Progress
@@ -716,3 +717,29 @@ def test_progress_is_shown_within_a_part(tmp_path, pack, capsys, monkeypatch):
     assert len(shown) > 5
     assert shown == sorted(shown)
     assert 0.5 < shown[-1] < 1
+
+
+def test_folder_from_before_windows_grew_is_verified_in_its_order(tmp_path, packing, pack, capsys, monkeypatch):
+    """The states of its notes have no size of windows."""
+
+    def with_large_windows(spec):
+        iterator = PackedDatasetIterator(spec)
+        iterator.set_state(iterator.get_state() | {"lanes": {"0": "window_size=10"}})
+        return iterator
+
+    folder, text = tmp_path / "packed", tmp_path / "text.jsonl"
+    text.write_text("".join(json.dumps({"raw_content": f"{number} " + "grain " * 300}) + "\n" for number in range(100)))
+    more = [text, "--seed", 1, "--lanes", 1]
+    with monkeypatch.context() as patched:
+        patched.setattr(pack_module, "PackedDatasetIterator", with_large_windows)
+        pack(folder, *more)
+    notes = sorted(folder.glob("part-*.json"))
+    for note in notes:
+        note.write_text(note.read_text().replace(" window_size=10", ""))
+    assert checked(capsys, "verify", folder)[0] == 0
+    for part in range(len(notes)):
+        assert checked(capsys, "verify", folder, "--part", part)[0] == 0
+    grown = tmp_path / "grown"
+    pack(grown, *more)
+    assert checked(capsys, "verify", grown)[0] == 0
+    assert (grown / "part-00000.npy").read_bytes() != (folder / "part-00000.npy").read_bytes()

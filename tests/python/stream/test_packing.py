@@ -155,6 +155,56 @@ def test_stream_matches_the_model_on_a_real_tokenizer(tmp_path_factory, shards, 
     check_against_model(tmp_path_factory.mktemp("shards"), deepseek, shards, arguments, epochs, 2)
 
 
+def growing_windows(tmp_path, **arguments):
+    """A dataset of two lanes with 300 KiB of text each, whose windows have up to 64, 128 and 256 KiB, and its model."""
+    encoder, tokenizer = both(deepseek)
+    texts = [f"{number} " + "the mill grinds grain into flour " * (number % 70) for number in range(520)]
+    dataset = gm.PackedDataset(
+        write_shards(tmp_path, [texts[:260], texts[260:]]),
+        tokenizer=encoder,
+        **{"epochs": 2, "threads": 2, "batch_size": 4, "sequence_length": 512, "eos": 1} | arguments,
+    )
+    plans = [dataset.plan(epoch) for epoch in range(2)]
+
+    def model(**changes):
+        return Model(tokenizer, 512, **arguments, eos=1, manifest=dataset.manifest.paths, **changes).batches(plans, 2)
+
+    return dataset, model
+
+
+@pytest.mark.parametrize("arguments", [{"seed": 5}, {"packing": "best_fit"}, {"packing": "best_fit", "seed": 5}])
+def test_first_windows_of_a_run_are_small(tmp_path, arguments):
+    dataset, model = growing_windows(tmp_path, **arguments)
+    wanted = model()
+    assert_same_batches(list(dataset), wanted)
+    pairs = zip(wanted, model(window_bytes=[2**24]), strict=False)
+    assert any((one["inputs"] != other["inputs"]).any() for one, other in pairs), "the text fills no small window"
+    iterator = iter(dataset)
+    for step in range(0, len(wanted), 13):
+        state = iterator.get_state()
+        restored = iter(dataset)
+        restored.set_state(json.loads(json.dumps(state)))
+        for expected in wanted[step : step + 13]:
+            assert_same_batches([next(iterator), next(restored)], [expected, expected])
+
+
+@pytest.mark.parametrize("arguments", [{"seed": 5}, {"packing": "best_fit"}, {"packing": "best_fit", "seed": 5}])
+def test_state_from_before_windows_grew_continues_in_its_order(tmp_path, arguments):
+    """These states have no size of windows."""
+    dataset, model = growing_windows(tmp_path, **arguments)
+    wanted = model(window_bytes=[2**24])
+    iterator = iter(dataset)
+    start = iterator.get_state()
+    start["lanes"] = dict.fromkeys(start["lanes"], "window_size=10")
+    iterator.set_state(start)
+    for step in range(0, len(wanted), 13):
+        state = iterator.get_state()
+        old = {lane: cursor.replace(" window_size=10", "") for lane, cursor in state["lanes"].items()}
+        iterator.set_state(state | {"lanes": old} if step else state)
+        assert states.start_of(iterator.get_state()) == start
+        assert_same_batches([next(iterator) for _ in wanted[step : step + 13]], wanted[step : step + 13])
+
+
 def one_lane(tmp_path, texts, **arguments):
     """The rows of one lane of texts, with a tokenizer that merges only bytes of its training text."""
     paths = write_shards(tmp_path, [texts], ".jsonl")

@@ -66,12 +66,22 @@ class Release:
     # Hashes of the elements before and after it.
     before: str
     after: str
+    # For each lane, which size its window has.
+    window_sizes: tuple[int, ...] = ()
+
+    @property
+    def old_state(self) -> dict[str, Any]:
+        """The state as it was saved before windows grew."""
+        cursors = {"step": self.step, "row": self.row, "lanes": self.lanes}
+        return {"version": 3, "fingerprint": self.fingerprint, "ids": IDS, **cursors}
 
     @property
     def state(self) -> dict[str, Any]:
-        """The state as it was saved."""
-        cursors = {"step": self.step, "row": self.row, "lanes": self.lanes}
-        return {"version": 3, "fingerprint": self.fingerprint, "ids": IDS, **cursors}
+        """The state as it is saved."""
+        lanes = dict(self.lanes)
+        for (lane, cursor), number in zip(self.lanes.items(), self.window_sizes, strict=False):
+            lanes[lane] = f"{cursor} window_size={number}"
+        return self.old_state | {"lanes": lanes}
 
 
 RELEASES = {
@@ -114,6 +124,7 @@ RELEASES = {
         },
         "9687b6a7c1199a67",
         "19e246297edf68cc",
+        (3, 3, 3, 4),
     ),
     "compact": Release(
         {"sequence_length": 40, "batch_size": 2, "layout": "varlen", "seed": 3},
@@ -127,6 +138,7 @@ RELEASES = {
         },
         "c4c7f68ad36c5e10",
         "03304dd727dc00d7",
+        (1, 1),
     ),
     "best_fit": Release(
         {
@@ -153,6 +165,7 @@ RELEASES = {
         },
         "82f9236825b0d4f9",
         "ca5886073d6a7751",
+        (3, 2),
     ),
     "rows of best_fit": Release(
         {
@@ -171,6 +184,7 @@ RELEASES = {
         },
         "150c5dd5cb743143",
         "5eea41648cfeaf18",
+        (1, 1),
     ),
     "pad": Release(
         {
@@ -216,6 +230,7 @@ RELEASES = {
         },
         "27fbd02f21aafacb",
         "cceb384e360b74fb",
+        (2, 1),
     ),
 }
 
@@ -243,6 +258,7 @@ BAD = Release(
     },
     "5516f5187bda3878",
     "f390f9094c955551",
+    (1, 2),
 )
 # Its lines: shard, record, byte, epoch, lane and number.
 BAD_LINES = [
@@ -308,21 +324,21 @@ SOURCE = {"shards": ["*.jsonl"], "tokenizer": "tokenizer.json", "arguments": {},
 PACKED = {
     "npy": {
         "index.json": "d89c0037576cd060",
-        "part-00000.json": "7ab1750b44889e07",
+        "part-00000.json": "fb87b2982d059f63",
         "part-00000.npy": "33d67e587970500b",
-        "part-00001.json": "f3380592c79f7339",
+        "part-00001.json": "cc3f5894ccc81036",
         "part-00001.npy": "e0bf6b7e1ce0247a",
-        "part-00002.json": "15c7c639207efdee",
+        "part-00002.json": "ae5ef6db38e389a5",
         "part-00002.npy": "7fa0e3085bd723f6",
     },
     "megatron": {
         "index.json": "88d82661cfea97cf",
         "part-00000.bin": "30744f4d1fc2938c",
         "part-00000.idx": "92b1a50d823fcbad",
-        "part-00000.json": "a00c1bdbd3ea2c02",
+        "part-00000.json": "3936152308a62d67",
         "part-00001.bin": "5099c2317cbf8673",
         "part-00001.idx": "098b3f294565b253",
-        "part-00001.json": "5323ab7e1a79434a",
+        "part-00001.json": "cfc3f154f32b766f",
     },
 }
 
@@ -493,13 +509,15 @@ def test_stream_of_gzipped_shards_is_the_same(in_folder, tokenizer, name):
     check(f"the stream {name!r}", found, {"state": expected, "before": release.before, "after": release.after})
 
 
+@pytest.mark.parametrize("form", ["state", "old_state"])
 @pytest.mark.parametrize("name", RELEASES)
-def test_old_state_restores(in_folder, tokenizer, name):
+def test_old_state_restores(in_folder, tokenizer, name, form):
     release = RELEASES[name]
     iterator = iter(gm.PackedDataset(write_shards(".jsonl"), tokenizer=tokenizer, **release.arguments))
+    saved = getattr(release, form)
     # As it is read from a file.
-    restore(iterator.set_state, json.loads(json.dumps(release.state)))
-    check("a state that was restored", iterator.get_state(), release.state)
+    restore(iterator.set_state, json.loads(json.dumps(saved)))
+    check("a state that was restored", iterator.get_state(), saved)
     check(f"the stream {name!r} from there on", digest(rest(iterator)), release.after)
 
 
@@ -581,13 +599,21 @@ def test_assignment_of_shards_is_unchanged(tokenizer, seed, epoch):
 def test_window_size_in_bytes_is_unchanged(in_folder, tokenizer):
     """The size is part of the stream, though no argument sets it."""
     line = json.dumps({"text": " the" * 2**18}) + "\n"
-    Path("long.jsonl").write_text(18 * line)
+    Path("long.jsonl").write_text(35 * line)
     dataset = gm.PackedDataset("long.jsonl", tokenizer=tokenizer, packing="pad", sequence_length=8, seed=5)
-    iterator = iter(dataset)
-    begins = []
-    for _ in iterator:
-        begins.append(states.cursor_numbers(iterator.get_state()["lanes"]["0"])["record"])
-    check("where the windows of documents of a MiB begin", begins, [*[0] * 15, *[16] * 2, 0])
+
+    def begins(state: dict[str, Any]) -> list[int]:
+        iterator = iter(dataset)
+        iterator.set_state(state)
+        cursors = (iterator.get_state()["lanes"]["0"] for _ in iterator)
+        return [states.cursor_numbers(cursor)["record"] for cursor in cursors]
+
+    start = iter(dataset).get_state()
+    what = "where the windows of documents of a MiB begin"
+    grown = [*range(1, 5), *[5] * 2, *[7] * 4, *[11] * 8, *[19] * 16, 0]
+    check(what, begins(start), grown)
+    large = [*[0] * 15, *[16] * 16, *[32] * 3, 0]
+    check(f"{what} before they grew", begins(start | {"lanes": {"0": "window_size=10"}}), large)
 
 
 def test_values_in_a_fingerprint_are_percent_encoded():
