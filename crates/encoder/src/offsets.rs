@@ -11,7 +11,12 @@
 //! longer.
 
 use crate::byte_alphabet;
+use crate::simd::prefetch;
 use crate::vocab::MARKER_TEXT;
+
+/// How many tokens before its use the entry of an id is prefetched: those of a vocabulary take megabytes, and waiting for
+/// them took three quarters of the time.
+const AHEAD: usize = 32;
 
 /// How the tokens of a vocabulary spell the bytes of a text.
 #[derive(Debug, Clone, Copy, PartialEq, Eq)]
@@ -98,7 +103,11 @@ impl Spellings {
         let mut rest = text.as_bytes();
         // At the start of a text, and behind an added token, a space may be prepended.
         let mut may_have_prefix = true;
-        for &id in ids {
+        for (index, &id) in ids.iter().enumerate() {
+            if let Some(later) = ids.get(index + AHEAD) {
+                // Prefetching an entry that does not exist would have no effect.
+                prefetch(self.short.as_ptr().wrapping_add(*later as usize));
+            }
             starts.push(text.len() - rest.len());
             let short = self.short.get(id as usize)?;
             if let Some(after) = short.strip_from(rest) {
@@ -162,6 +171,18 @@ mod tests {
                     assert_eq!(known.starts(&other, &[first as u32, second as u32]), None, "{other}");
                 }
             }
+        }
+    }
+
+    #[test]
+    fn unknown_id_far_ahead_is_not_covered() {
+        let known = spellings(Spelling::Characters, &[("a", false)]);
+        let count = 2 * AHEAD;
+        let text = "a".repeat(count);
+        assert_eq!(known.starts(&text, &vec![0; count]), Some((0..count).collect()));
+        for id in [1, u32::MAX] {
+            let ids = [vec![0; count - 1], vec![id]].concat();
+            assert_eq!(known.starts(&text, &ids), None, "{id}");
         }
     }
 

@@ -136,7 +136,9 @@ impl<'a> Text<'a> {
             self.0.at = stop + 1;
             return Ok(Cow::Borrowed(&line[at + 1..stop]));
         }
-        let mut text = String::with_capacity(2 * (stop - at));
+        // Room up to the next quote, which ends most strings, and is in the line whatever that holds.
+        let quote = line.get(stop + 2..).and_then(|rest| rest.find('"'));
+        let mut text = String::with_capacity(stop - at + quote.unwrap_or_default());
         let mut sink = Append { text: &mut text, lone_surrogate: None };
         self.0.string(&mut sink)?;
         match sink.lone_surrogate {
