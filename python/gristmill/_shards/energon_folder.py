@@ -1,5 +1,6 @@
-"""`EnergonFolder`: a split of a folder that `energon prepare` made."""
+"""`EnergonFolder`: a split of a folder that `energon prepare` made, or its JSONL."""
 
+import contextlib
 import copy
 import hashlib
 import json
@@ -33,6 +34,7 @@ _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 _OFFSET = struct.Struct("<Q")
 # A tar ends with zeros, by which it becomes a multiple of as many bytes.
 _LONGEST_END = 10_240
+_LINES = ".jsonl"
 
 
 class EnergonFolder:
@@ -41,10 +43,12 @@ class EnergonFolder:
     Tars are read as they are, and nothing is written. Samples and shards that `split.yaml` excludes are left out; the
     former count as `filtered`. Shards are sorted by path, as all shards are.
 
+    A file `X.jsonl` beside its index `X.jsonl.idx` is one, too: it has one shard, and no splits.
+
     Args:
       path: the folder with `.nv-meta`, or its URL in a store. Its metadata and indexes are read once, and shards of
-        which samples are excluded are fetched once to find these.
-      split: the split part: `"train"`, `"val"`, ...
+        which samples are excluded are fetched once to find these. Or a JSONL file.
+      split: the split part: `"train"`, `"val"`, ... All of a JSONL file is in each, as in Energon.
       subset: a range of the samples in the order in which the split lists its shards: two numbers of samples, or two
         fractions from 0.0 to 1.0; None as the second stands for the end. Excluded samples count in it, as in Energon.
       split_config: the file in `.nv-meta` that lists the splits. None: `split.yaml`, or else `split.json`.
@@ -55,7 +59,7 @@ class EnergonFolder:
       ArgumentError: the folder is not prepared, has no such split, or excludes what it does not have; or a file of it
         has a key that is not known, or that would change which samples there are and is not followed.
       ShardError: a shard has another number of samples than `.info.json` says: by its `.tar.idx`, if that is there and
-        ends where the tar does; else the headers of the tar are read.
+        ends where the tar does; else the headers of the tar are read. Or a JSONL file has not the bytes of its index.
       GristmillError: the store cannot be reached, or denies access.
       MissingShardError: a shard does not exist.
       MissingExtraError: `split.yaml` needs PyYAML, which is not installed.
@@ -76,6 +80,9 @@ class EnergonFolder:
         for name, file in [("split_config", split_config), ("dataset_config", dataset_config)]:
             if file is not None:
                 checks.text(name, file)
+        if self.are_lines:
+            self._read_lines(subset, split_config or dataset_config)
+            return
         self._meta = self._place / META
         if not _is_prepared(self._meta):
             raise _not_prepared(self.path)
@@ -98,6 +105,11 @@ class EnergonFolder:
         self.manifest = self._found(str(self._place / name) for name in kept)
         self._check_counts(kept)
         self._left_out = self._rows_left_out(kept)
+
+    @property
+    def are_lines(self) -> bool:
+        """Whether its samples are the lines of a JSONL file."""
+        return self.path.endswith(_LINES)
 
     @property
     def fields(self) -> "dict[str, str] | None":
@@ -139,6 +151,8 @@ class EnergonFolder:
 
     def part(self, count: int) -> "EnergonFolder":
         """The same folder with only so many of its samples: of each shard its share, the first ones."""
+        if self.are_lines:
+            return self._lines_of(range(self._lines.start, self._lines.start + count))
         total, before, rows, kept = len(self), 0, [], []
         for path, left, size in zip(self.manifest.paths, self._left_out, self._sizes(), strict=True):
             share = (before + size) * count // total - before * count // total
@@ -151,11 +165,47 @@ class EnergonFolder:
         changed.manifest, changed._left_out = self._found(kept), rows
         return changed
 
+    def _read_lines(self, subset: Any, config: str | None) -> None:
+        """Finds the samples of a JSONL file."""
+        if config is not None:
+            raise ArgumentError(f"{self.path}: JSONL has no {META}, of which {config!r} would be a file; leave it out")
+        self.manifest = self._found([self.path])
+        ((path, size),) = self.manifest
+        index = self._place.parent / f"{self._place.name}.idx"
+        offsets = index.read()
+        if offsets is None:
+            raise ArgumentError(
+                f"path={shortened(self.path)}: expected its index {str(index)!r} beside it, found none: run `energon "
+                "prepare` on it, or name the lines as the shards of gm.PackedDataset"
+            )
+        count, end = len(offsets) // _OFFSET.size - 1, _end_of(offsets)
+        if end != size or count < 1:
+            reason = f"expected the {end} bytes of {index.name}, found {size}: run `energon prepare` on it again"
+            raise ShardError(path, None, None, reason)
+        self._config = energon_files.DatasetConfig()
+        self._counts, self._left_out, self._lines = {path: count}, [[]], range(count)
+        if subset is not None:
+            kept = self._lines_of(range(*_range(subset, count)))
+            self._left_out, self._lines = kept._left_out, kept._lines
+
+    def _lines_of(self, kept: range) -> "EnergonFolder":
+        """The same with some of the samples of a JSONL file alone. Rows count blank lines, which are no samples."""
+        ((path, size),) = self.manifest
+        with _local(self._place, size) as file, file.open("rb") as lines:
+            numbers = [number for number, line in enumerate(lines) if line.strip()]
+        changed = copy.copy(self)
+        changed._lines = kept
+        changed._left_out = [[*numbers[: kept.start], *numbers[kept.stop :]]]
+        changed._counts = {path: len(numbers)}
+        return changed
+
     def _found(self, paths: Iterable[str]) -> Manifest:
         return Manifest.find([*paths], dict(self._place.address.options))
 
     def _name_of(self, path: str) -> str:
         """The name by which the folder lists a shard of the manifest."""
+        if self.are_lines:
+            return path
         root = str(self._place / ".")
         if self._place.is_remote:
             return path.removeprefix(f"{root}/")
@@ -264,8 +314,6 @@ def _not_prepared(path: str) -> ArgumentError:
         return ArgumentError(f"{start}, found a URL of no store that is read: mount the store")
     if path.endswith((".yaml", ".yml")):
         return ArgumentError(f"{start}, found a file: gm.Mixture.from_energon reads metadatasets")
-    if path.endswith(".jsonl"):
-        return ArgumentError(f"{start}, found a name of JSONL: name it as the shards of gm.PackedDataset")
     return ArgumentError(start)
 
 
@@ -328,23 +376,37 @@ def _end_of(offsets: bytes) -> int:
     return int(_OFFSET.unpack_from(offsets, (count - 1) * _OFFSET.size)[0]) if count else 0
 
 
+@contextlib.contextmanager
+def _local(place: Place, size: int) -> Iterator[Path]:
+    """A file of some bytes on a disk: itself, or what is fetched of a store for a while."""
+    if not place.is_remote:
+        yield Path(str(place))
+        return
+    with tempfile.TemporaryDirectory(prefix="gristmill-read-") as folder:
+        local = Path(folder) / place.name
+        place.address.reach().download(str(place), size, str(local))
+        yield local
+
+
 def _keys(path: Place, size: int) -> dict[str, int]:
     """The record of each key of a tar of some bytes."""
-    if path.is_remote:
-        with tempfile.TemporaryDirectory(prefix="gristmill-read-") as folder:
-            local = Path(folder) / path.name
-            path.address.reach().download(str(path), size, str(local))
-            return _keys(Place(Address((str(local),))), size)
     keys: dict[str, int] = {}
     last, count = None, -1
-    for member in _members(str(path)):
-        found = _NAME.fullmatch(member.name) if not _METADATA.match(member.name) else None
-        if not found:
-            continue
-        if found[1] != last:
-            last, count = found[1], count + 1
-        keys.setdefault(found[1], count)
+    with _local(path, size) as local:
+        for member in _members(str(local)):
+            found = divided(member.name) if not _METADATA.match(member.name) else None
+            if not found:
+                continue
+            if found[0] != last:
+                last, count = found[0], count + 1
+            keys.setdefault(found[0], count)
     return keys
+
+
+def divided(name: str) -> "tuple[str, str] | None":
+    """The key of a member's name, and its extension; None if it has none."""
+    found = _NAME.fullmatch(name)
+    return (found[1], found[2]) if found else None
 
 
 def _members(path: str) -> Iterator[tarfile.TarInfo]:
