@@ -136,10 +136,8 @@ def read(
     least = math.gcd(*whole)
     named: dict[str, Weighed] = {}
     for part, weight in zip(found, whole, strict=True):
-        base = (
-            re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(part.folder.path)).name.removesuffix(".jsonl"))[:40]
-            or "folder"
-        )
+        own = Path(os.path.normpath(part.folder.path)).name.removesuffix(".jsonl")
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", own)[:40] or "folder"
         name = next(name for name in _names(f"{base}-part" if part.is_partial else base) if name not in named)
         named[name] = Weighed(name, part.folder, weight // least, part.passes, dict(part.subflavors), dict(part.aux))
     return [*named.values()]

@@ -8,8 +8,10 @@ filesystem:///data/images   the files of a folder   "a/b.jpg" is /data/images/a/
 
 import json
 import re
+import shutil
 import tempfile
 import threading
+import weakref
 from collections.abc import Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
@@ -46,7 +48,7 @@ class Location:
 
     @property
     def text(self) -> str:
-        """The location as Energon writes it."""
+        """Its name as Energon writes it."""
         path = str(self.place)
         if self.is_prepared:
             return path
@@ -54,7 +56,7 @@ class Location:
 
 
 def locate(name: str, given: Any, folder: Place) -> Location:
-    """The location of a store that is named as in Energon's metadatasets. Relative paths start from the folder.
+    """Finds a store that is named as in Energon's metadatasets. Relative paths start from the folder.
 
     Raises:
       ArgumentError: it cannot be one.
@@ -156,8 +158,9 @@ class _Prepared:
             (size,) = sizes([str(index)], place.address.options).values()
             if size is None:
                 raise ArgumentError(f"{advice}none: prepare the folder, or name it as filesystem://")
-            self._copy = tempfile.TemporaryDirectory(prefix="gristmill-index-")
-            file = Path(self._copy.name) / _INDEX
+            copy = tempfile.mkdtemp(prefix="gristmill-index-")
+            weakref.finalize(self, shutil.rmtree, copy, ignore_errors=True)
+            file = Path(copy) / _INDEX
             place.address.reach().download(str(index), size, str(file))
         else:
             file = Path(str(index)).absolute()
@@ -167,6 +170,7 @@ class _Prepared:
             self._index = sqlite3.connect(
                 f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True, check_same_thread=False
             )
+            weakref.finalize(self, self._index.close)
             self._index.execute("SELECT content_byte_offset, content_byte_size FROM sample_parts LIMIT 1")
         except sqlite3.Error as error:
             raise ArgumentError(f"{advice}{error}: prepare the folder again") from error

@@ -35,10 +35,10 @@ class RecordFunction:
 
     With `aux`, it is also called with stores of files, as keyword arguments by their names: `images.get("a/b.jpg")` is
     the value of a JSON file, the string of a text, or else a file that `read()` reads, and that `"images"` of the
-    result may list. Of records with keys these are all images then, unless `fields=` of `ImageText` names further
-    ones. A file that is not there raises `FileNotFoundError`, or `KeyError` where it is no member of tars.
-    A function with a parameter `primary` has the tars of its own `EnergonFolder` as a store of this name, in which
-    `primary.get(".jpg")` is a part of the sample.
+    result may list. Records with keys have no further images then, unless `fields=` of `ImageText` names them. A file
+    that is not there raises `FileNotFoundError`, or `KeyError` where it is no member of tars. A function with a
+    parameter `primary` has the tars of its own `EnergonFolder` as a store of this name, in which `primary.get(".jpg")`
+    is a part of the sample. Of the JSONL of an `EnergonFolder`, the part `json` is the record.
 
     It holds the GIL, so one record is made at a time. The stream stays the same on any number of threads and hosts, and
     after any restart, if the result depends on the argument alone. The `name` and `version` define the stream: change

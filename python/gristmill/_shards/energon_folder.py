@@ -11,8 +11,9 @@ import tarfile
 import tempfile
 from collections import Counter
 from collections.abc import Iterable, Iterator, Mapping, Sequence
+from concurrent.futures import ThreadPoolExecutor
 from pathlib import Path
-from typing import Any
+from typing import Any, NamedTuple
 
 import gristmill._core as _core
 from gristmill._shards import energon_files
@@ -34,6 +35,8 @@ _METADATA = re.compile(r"__[^/]*__(/|\Z)")
 _OFFSET = struct.Struct("<Q")
 # A tar ends with zeros, by which it becomes a multiple of as many bytes.
 _LONGEST_END = 10_240
+# The indexes that are requested at once of a store.
+_AT_ONCE = 16
 _LINES = ".jsonl"
 
 
@@ -84,7 +87,7 @@ class EnergonFolder:
             self._read_lines(subset, split_config or dataset_config)
             return
         self._meta = self._place / META
-        if not _is_prepared(self._meta):
+        if not is_prepared(self._place):
             raise _not_prepared(self.path)
         self._counts = energon_files.read_counts(self._meta)
         parts, excludes = energon_files.read_splits(self._meta, split_config)
@@ -171,16 +174,16 @@ class EnergonFolder:
             raise ArgumentError(f"{self.path}: JSONL has no {META}, of which {config!r} would be a file; leave it out")
         self.manifest = self._found([self.path])
         ((path, size),) = self.manifest
-        index = self._place.parent / f"{self._place.name}.idx"
-        offsets = index.read()
-        if offsets is None:
+        index = _Index.read(self._place)
+        if index is None:
             raise ArgumentError(
-                f"path={shortened(self.path)}: expected its index {str(index)!r} beside it, found none: run `energon "
-                "prepare` on it, or name the lines as the shards of gm.PackedDataset"
+                f"path={shortened(self.path)}: expected its index {_index_of(self._place).name!r} beside it, found "
+                "none: run `energon prepare` on it, or name the lines as the shards of gm.PackedDataset"
             )
-        count, end = len(offsets) // _OFFSET.size - 1, _end_of(offsets)
-        if end != size or count < 1:
-            reason = f"expected the {end} bytes of {index.name}, found {size}: run `energon prepare` on it again"
+        count = index.samples
+        if index.end != size or count < 1:
+            name = _index_of(self._place).name
+            reason = f"expected the {index.end} bytes of {name}, found {size}: run `energon prepare` on it again"
             raise ShardError(path, None, None, reason)
         self._config = energon_files.DatasetConfig()
         self._counts, self._left_out, self._lines = {path: count}, [[]], range(count)
@@ -235,9 +238,9 @@ class EnergonFolder:
 
     def _check_counts(self, names: Mapping[str, range]) -> None:
         by_name = {self._name_of(path): size for path, size in self.manifest}
-        stores = self._place.address.reach() if self._place.is_remote else None
-        for name in names:
-            _check_count(self._place / name, by_name[name], self._counts[name], stores)
+        tars = [self._place / name for name in names]
+        for name, tar, index in zip(names, tars, _indexes_of(tars), strict=True):
+            _check_count(tar, by_name[name], self._counts[name], index)
 
     def _rows_left_out(self, kept: Mapping[str, range]) -> "list[list[int]]":
         """The rows of each shard of the manifest that are left out."""
@@ -290,18 +293,20 @@ class FolderRows:
         return hash(self.fingerprint)
 
 
-def splits_of(path: Pathish) -> list[str]:
+def splits_of(path: Pathish, storage_options: Mapping[str, str] | None = None) -> list[str]:
     """The names of the splits of a folder.
 
     Raises:
       GristmillError: it has no readable list of them.
     """
-    parts, _ = energon_files.read_splits(Place(Address.of(checks.path("path", path))) / META)
+    place = Place(Address.of(checks.path("path", path), storage_options=storage_options))
+    parts, _ = energon_files.read_splits(place / META)
     return [*parts]
 
 
-def _is_prepared(meta: Place) -> bool:
-    """Whether there is a folder of metadata. A store has no folders, but the files in them."""
+def is_prepared(folder: Place) -> bool:
+    """Whether a folder has one of metadata. A store has no folders, but the files in them."""
+    meta = folder / META
     if not meta.is_remote:
         return Path(str(meta)).is_dir()
     return any((meta / name).read() is not None for name in energon_files.COUNTS)
@@ -329,7 +334,45 @@ def _range(subset: Any, total: int) -> tuple[int, int]:
     return low, high
 
 
-def _check_count(path: Place, size: int, expected: int, stores: "_core.Stores | None") -> None:
+class _Index(NamedTuple):
+    """The index that Energon writes beside a shard.
+
+    Attributes:
+      samples: their number.
+      end: the end of the last one, in bytes; 0 of an empty index.
+    """
+
+    samples: int
+    end: int
+
+    @classmethod
+    def read(cls, shard: Place, stores: "_core.Stores | None" = None) -> "_Index | None":
+        """The index of a shard; None if there is none."""
+        offsets = _index_of(shard).read(stores)
+        if offsets is None:
+            return None
+        count = len(offsets) // _OFFSET.size
+        end = int(_OFFSET.unpack_from(offsets, (count - 1) * _OFFSET.size)[0]) if count else 0
+        return cls(max(count - 1, 0), end)
+
+
+def _index_of(shard: Place) -> Place:
+    return shard.parent / f"{shard.name}.idx"
+
+
+def _indexes_of(shards: Sequence[Place]) -> "list[_Index | None]":
+    """The indexes of shards of one folder, of those in a store some at once."""
+    if not shards or not shards[0].is_remote:
+        return [_Index.read(shard) for shard in shards]
+    stores = shards[0].address.reach()
+    readers = ThreadPoolExecutor(_AT_ONCE, "gristmill-index")
+    try:
+        return [*readers.map(lambda shard: _Index.read(shard, stores), shards)]
+    finally:
+        readers.shutdown(cancel_futures=True)
+
+
+def _check_count(path: Place, size: int, expected: int, index: "_Index | None") -> None:
     """Checks the number of samples of a tar of some bytes: by its index, or without one by its headers.
 
     Raises:
@@ -340,11 +383,9 @@ def _check_count(path: Place, size: int, expected: int, stores: "_core.Stores | 
         reason = f"expected {counted(expected, 'sample')}, as .info.json says, found {found}: {advice}"
         return ShardError(str(path), None, byte, reason)
 
-    index = path.parent / f"{path.name}.idx"
-    offsets = index.read(stores)
     # In a store nothing is read at the end of a tar, but its size shows whether it continues.
-    is_longer = offsets is not None and path.is_remote and size - _end_of(offsets) > _LONGEST_END
-    if offsets is None or is_longer:
+    is_longer = index is not None and path.is_remote and size - index.end > _LONGEST_END
+    if index is None or is_longer:
         try:
             found = count_records(Manifest.find([str(path)], dict(path.address.options)))
         except ShardError:
@@ -356,24 +397,17 @@ def _check_count(path: Place, size: int, expected: int, stores: "_core.Stores | 
                 raise wrong(f"{found} in the tar with the link {link!r}", advice=advice)
             raise wrong(f"{found} in the tar")
         return
-    count = len(offsets) // _OFFSET.size - 1
-    if count != expected:
-        raise wrong(f"{max(count, 0)} in {index.name}")
+    name = _index_of(path).name
+    if index.samples != expected:
+        raise wrong(f"{index.samples} in {name}")
     if path.is_remote:
         return
-    end = _end_of(offsets)
     with Path(str(path)).open("rb") as file:
-        file.seek(min(end, 1 << 62))
+        file.seek(min(index.end, 1 << 62))
         header = file.read(512)
     # The index ends where the archive does, unless the tar was written anew since then.
     if header[257:262] == b"ustar":
-        raise wrong(f"more in the tar, which continues where {index.name} ends", end)
-
-
-def _end_of(offsets: bytes) -> int:
-    """The end of the last sample, by an index; 0 of an empty one."""
-    count = len(offsets) // _OFFSET.size
-    return int(_OFFSET.unpack_from(offsets, (count - 1) * _OFFSET.size)[0]) if count else 0
+        raise wrong(f"more in the tar, which continues where {name} ends", index.end)
 
 
 @contextlib.contextmanager

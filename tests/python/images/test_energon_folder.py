@@ -417,9 +417,9 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
     here = f"./{folder.name}"
     path = folder.parent / "odd.yaml"
     for split, match in [
-        ({"join": []}, "found join: joins, auxiliary data"),
-        ({"path": here, "aux": {"x": here}}, "found aux: joins, auxiliary data"),
-        ({}, "found nothing else: joins, auxiliary data"),
+        ({"join": []}, "found join: joins are not offered"),
+        ({"path": here, "aux": {"x": here}}, "its aux 'x' is read by record=gm.RecordFunction"),
+        ({}, "found nothing else: joins are not offered"),
         ({"path": here, "blend": []}, "expected the keys .*, found 'blend', which may change the samples"),
         ({"path": here, "limit": 3}, "expected the keys .*, found 'limit', which may change the samples"),
         ({"blend": [{"path": here, "repetitions": 2}]}, "found 'repetitions'"),

@@ -221,7 +221,7 @@ def cooked(path, cook, split="train"):
 
     class Encoder(theirs.DefaultTaskEncoder):
         decoder = theirs.SampleDecoder(image_decode="pilrgb")
-        cookers = [theirs.Cooker(cook)]
+        cookers = (theirs.Cooker(cook),)
 
         def batch(self, samples):
             return samples
@@ -256,8 +256,8 @@ def aux_folder(tmp_path_factory):
     for at in range(9):
         name = f"a/p{at}.png" if at % 2 else f"p{at}.png"
         (folder / "pictures" / name).write_bytes(image(8 + 8 * (at % 4), 8))
-        members.append((f"d/t{at}", {"png": image(8, 8 + 8 * (at % 3), at), "json": json.dumps({"said": f"S{at}."}).encode(),
-                                     "txt": f"T{at}".encode()}))  # fmt: skip
+        told = {"json": json.dumps({"said": f"S{at}."}).encode(), "txt": f"T{at}".encode()}
+        members.append((f"d/t{at}", {"png": image(8, 8 + 8 * (at % 3), at), **told}))
         lines.append({"image": name, "n": at, "caption": f"C{at}. "})
     prepare(folder / "texts", members, *NONE, shards=2)
     prepare_lines(folder / "x.jsonl", lines, blank=(3, 7))
@@ -306,11 +306,11 @@ def test_lines_with_aux_are_energons_cooked_samples(aux_folder, tokenizer):
 
 
 def test_a_folder_of_aux_has_the_images_of_lines(aux_folder, tokenizer):
-    file = metadataset(aux_folder / "mix.yaml", train={"path": "x.jsonl", "aux": {"any": "filesystem://pictures"}})
+    file = metadataset(aux_folder / "mix.yaml", train={"path": "x.jsonl", "aux": {"of": "filesystem://pictures"}})
 
     @theirs.stateless
-    def cook(sample, any):
-        own = {"image": any.get(sample["json"]["image"]).size, "caption": sample["json"]["caption"]}
+    def cook(sample, of):
+        own = {"image": of.get(sample["json"]["image"]).size, "caption": sample["json"]["caption"]}
         return theirs.CaptioningSample(**theirs.basic_sample_keys(sample), **own)
 
     expected = [(sample.caption, *sample.image) for sample in cooked(file, cook)]
