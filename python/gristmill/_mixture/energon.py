@@ -22,7 +22,7 @@ from gristmill._sample.file_stores import Location, locate
 from gristmill._sample.samples import ImageText
 from gristmill._shards.address import Address
 from gristmill._shards.energon_files import NAMES, check_keys, subflavors_of
-from gristmill._shards.energon_folder import EnergonFolder
+from gristmill._shards.energon_folder import EnergonFolder, Subset
 from gristmill._shards.place import Place
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
@@ -107,11 +107,12 @@ class _Part(NamedTuple):
 
 
 class _Read(NamedTuple):
-    """The parts of metadatasets that are read: a split, once or as often as a blend says, and its names in nodes."""
+    """The parts of metadatasets that are read: a split, once or as often as a blend says, and what nodes around say."""
 
     split: str
     repeats: bool
     subflavors: Mapping[str, Any] = MappingProxyType({})
+    subset: tuple[float, float] | None = None
 
 
 def read(
@@ -159,7 +160,9 @@ def _of_file(file: Place, wanted: _Read, weight: Fraction, depth: int) -> Iterat
         raise GristmillError(f"cannot read the metadataset {str(file)!r}: there is no such file")
     values, _ = syntax.parse(str(file), content)
     splits = values.get("splits")
-    if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
+    # Energon takes a file without a class for one of the first kind.
+    kind = values.get("__class__", "Metadataset")
+    if kind not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
     check_keys(file, values, ("__module__", "__class__", "splits"))
     split = wanted.split
@@ -182,10 +185,10 @@ def _of_node(
             f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins are not offered; "
             "write the samples of both into one folder, or read the other one as aux of a gm.RecordFunction"
         )
-    if kind != "path" and "subset" in values:
-        raise ArgumentError(f"{file}: subsets of blends are not offered: name them at its folders")
-    check_keys(file, values, {kind, *(_OF_FOLDER if kind == "path" else ())})
-    if kind == "path":
+    check_keys(file, values, {kind, "subset", *(_OF_FOLDER if kind == "path" else ())})
+    if kind != "path":
+        wanted = wanted._replace(subset=_share(file, values.get("subset"), wanted.subset))
+    else:
         yield from _of_path(file, values, wanted, weight, depth)
         return
     items = values[kind]
@@ -195,6 +198,8 @@ def _of_node(
         yield from _epochized(file, items, wanted, weight, depth)
         return
     weights = [_number(file, item, "weight", "a blend") for item in items]
+    if not wanted.repeats and not all(weights):
+        weights = [Fraction(1)] * len(items)  # Energon reads all for evaluation, also those of no weight.
     for item, part in zip(items, weights, strict=True):
         if part:
             yield from _of_node(file, item, wanted, weight * part / sum(weights), depth, "weight")
@@ -224,13 +229,20 @@ def _of_path(file: Place, values: Mapping[str, Any], wanted: _Read, weight: Frac
     path = str(place) if "://" in str(place) else os.path.normpath(str(place))
     if not syntax.is_mixture_file(path):
         configs = {key: values.get(key) for key in ("split_config", "dataset_config")}
-        subset, options = _subset(file, values.get("subset")), dict(file.address.options)
-        folder = EnergonFolder(path, split=part, subset=subset, storage_options=options, **configs)
+        subset: Any = _subset(file, values.get("subset"))
+        if wanted.subset is not None and subset is not None and not isinstance(subset[0], float):
+            subset = Subset(subset, wanted.subset)
+        elif wanted.subset is not None:
+            subset = _share(file, values.get("subset"), wanted.subset)
+        options = dict(file.address.options)
+        try:
+            folder = EnergonFolder(path, split=part, subset=subset, storage_options=options, **configs)
+        except ArgumentError as error:
+            raise error.reworded(lambda text: f"{file}: {given}: {text}") from None
         aux = _aux(file, values.get("aux") or {})
         yield _Part(folder, weight, subflavors={**folder.subflavors, **wanted.subflavors}, aux=aux)
         return
-    if "subset" in values:
-        raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
+    wanted = wanted._replace(subset=_share(file, values.get("subset"), wanted.subset))
     if others := sorted(values.keys() & {"split_config", "dataset_config", "aux"}):
         raise ArgumentError(f"{file}: {others[0]} of another metadataset is not offered: name it at its folders")
     yield from _of_file(Place(file.address.at(path)), wanted._replace(split=part), weight, depth + 1)
@@ -286,7 +298,25 @@ def _subset(file: Place, subset: Any) -> "tuple[float, float | None] | None":
     low, high = (_end(file, end) for end in ends)
     if low is None:
         raise ArgumentError(f"{file}: expected a number or a percentage as the start of a range, found 'end'")
+    if high is not None and isinstance(low, float) != isinstance(high, float):
+        raise ArgumentError(f"{file}: expected two numbers or two percentages in a range, found {ends!r}")
     return low, high
+
+
+def _share(file: Place, subset: Any, around: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The fractions of a subset within those of the nodes around it, in Energon's order of additions."""
+    own = _subset(file, subset)
+    if own is None:
+        return around
+    low, high = own
+    if not isinstance(low, float):
+        raise ArgumentError(
+            f"{file}: expected percentages in a subset of a blend or another metadataset, found {subset!r}: name "
+            "numbers of samples at its folders"
+        )
+    high = 1.0 if high is None else high
+    first, last = around or (0.0, 1.0)
+    return low + first * (high - low), low + last * (high - low)
 
 
 def _end(file: Place, end: Any) -> float | None:

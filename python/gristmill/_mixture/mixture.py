@@ -107,8 +107,8 @@ class Mixture:
             `storage_options` say how the stores of the file and of its folders are reached.
 
         Raises:
-          ArgumentError: the file is no metadataset, or has what is not offered: joins, repetitions and subsets of
-            blends, and keys that are not known; or a sample does not read the `aux` of its folder. Or as
+          ArgumentError: the file is no metadataset, or has what is not offered: joins, repetitions of blends,
+            and keys that are not known; or a sample does not read the `aux` of its folder. Or as
             `EnergonFolder`.
           GristmillError: the file cannot be read.
           MissingExtraError: PyYAML is not installed.

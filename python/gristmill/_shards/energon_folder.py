@@ -108,6 +108,12 @@ class EnergonFolder:
         self.manifest = self._found(str(self._place / name) for name in kept)
         self._check_counts(kept)
         self._left_out = self._rows_left_out(kept)
+        if not len(self):
+            range_of = "" if subset is None else f", subset={subset!r}"
+            raise ArgumentError(
+                f"split={split!r}{range_of}: expected samples in it, found none: all of them are excluded",
+                argument="split",
+            )
 
     @property
     def are_lines(self) -> bool:
@@ -267,6 +273,18 @@ class EnergonFolder:
         return rows
 
 
+class Subset(NamedTuple):
+    """A fraction of a subset, as subsets of blends make it.
+
+    Attributes:
+      ends: the subset, as `EnergonFolder` has it.
+      of: the fractions of it at which the part begins and ends.
+    """
+
+    ends: Any
+    of: tuple[float, float]
+
+
 class FolderRows:
     """Rows that are left out of the shards of a folder, in place of those of a `RowList`."""
 
@@ -324,6 +342,12 @@ def _not_prepared(path: str) -> ArgumentError:
 
 def _range(subset: Any, total: int) -> tuple[int, int]:
     """The first sample of a subset, and the one after its last."""
+    if isinstance(subset, Subset):
+        low, high = _range(subset.ends, total)
+        first, last = (int((high - low) * end) for end in subset.of)
+        if first >= last:
+            raise ArgumentError(f"subset={subset!r}: expected a range of samples, found none")
+        return low + first, low + last
     ends = checks.items("subset", subset, "two numbers of samples, or two fractions")
     if len(ends) != 2 or any(isinstance(end, bool) or not isinstance(end, (int, float, type(None))) for end in ends):
         raise checks.wrong_type("subset", subset, "two numbers of samples, or two fractions")

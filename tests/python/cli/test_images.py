@@ -247,7 +247,7 @@ def test_inspect_a_prepared_folder_in_a_store(folder, capsys):
         of_store = run(capsys, "inspect", "row", stored, *rows, *options).replace(stored, str(folder / local))
         assert of_store.split() == run(capsys, "inspect", "row", folder / local, *rows).split()
         assert not readers()
-        refused(capsys, "no object", "inspect", "s3://bucket/model-of-none", *options)
+        refused(capsys, "no such object", "inspect", "s3://bucket/model-of-none", *options)
 
 
 def test_indexes_in_a_store_are_read_some_at_once(tmp_path):

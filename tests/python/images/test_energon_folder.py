@@ -443,10 +443,14 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         ),
         ({"blend_epochized": [{"repetitions": 0.05, "path": here}]}, "expected repetitions that give a sample"),
         ({"blend_epochized": [{"blend": [{"path": here}, {"path": here}]}]}, "repetitions of a blend are not offered"),
-        ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "subsets of blends are not offered"),
-        ({"path": "odd.yaml", "subset": {"range": [0, 1]}}, "a subset of another metadataset is not offered"),
+        ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "expected percentages in a subset of a blend"),
+        (
+            {"path": "odd.yaml", "subset": {"range": [0, 1]}},
+            "expected percentages in a subset of a blend or another metadataset",
+        ),
         ({"path": "odd.yaml"}, "at most 16 metadatasets inside of each other"),
         ({"blend": [{"weight": -1, "path": here}]}, "expected weight from 0 on"),
+        ({"path": here, "subset": {"range": [0, "50%"]}}, "expected two numbers or two percentages in a range"),
         ({"path": here, "subset": {"range": ["x", 1]}}, "expected a number, a percentage or end"),
         ([], "expected a path or a blend, found list"),
     ]:

@@ -204,6 +204,29 @@ def test_evaluation_of_blends_has_energons_samples(tmp_path, tokenizer):
         assert found == sorted(sample.caption for sample in samples_of(file, "val"))
 
 
+def test_subsets_of_blends_have_energons_samples(tmp_path, tokenizer):
+    for name, count in {"x": 9, "y": 8}.items():
+        records = [(f"{name}{at}", {"png": image(8, 8), "txt": f"{name} {at}".encode()}) for at in range(count)]
+        prepare(tmp_path / name, records, "CaptioningSample", {"image": "png", "caption": "txt"}, shards=2)
+        described = json.dumps({"split_parts": {"train": ["{0..1}.tar"]}, "exclude": [f"0.tar/{name}0"]})
+        (tmp_path / name / ".nv-meta/split.yaml").write_text(described)
+    for number, (outer, inner) in enumerate([
+        (["0%", "50%"], ["33.3%", "66.6%"]),
+        (["33.3%", "80%"], [1, 8]),
+        (["25%", "100%"], [2, "end"]),
+        (["25%", "100%"], None),
+    ]):  # fmt: skip
+        items = [{"path": "x", "weight": 1}, {"path": "./y", "weight": 2, "subset": {"range": inner}}]
+        if inner is None:
+            items = [{"path": "x", "weight": 0}, {"path": "y"}]
+        metadataset(tmp_path / "inner.yaml", train={"blend": items, "subset": {"range": outer}})
+        node = {"blend": [{"path": "inner.yaml", "subset": {"range": ["10%", "95%"]}}, {"path": "x"}]}
+        file = metadataset(tmp_path / f"{number}.yaml", train=node)
+        mixture = gm.Mixture.from_energon(file, repeats=False, sample=gm.ImageText(MODEL), epochs=1)
+        found = sorted(trained for _, trained, _ in read(mixture, tokenizer, sample=None))
+        assert found == sorted(sample.caption for sample in samples_of(file)), node
+
+
 def test_keys_are_energons(tmp_path, tokenizer):
     from gristmill.integrations.energon import EnergonMultiModalDataModule
 
