@@ -38,7 +38,7 @@ class RecordFunction:
     result may list. Records with keys have no further images then, unless `fields=` of `ImageText` names them. A file
     that is not there raises `FileNotFoundError`, or `KeyError` where it is no member of tars. A function with a
     parameter `primary` has the tars of its own `EnergonFolder` as a store of this name, in which `primary.get(".jpg")`
-    is a part of the sample. Of the JSONL of an `EnergonFolder`, the part `json` is the record.
+    is a part of the sample. The part `json` of an `EnergonFolder` that is JSONL is the record.
 
     It holds the GIL, so one record is made at a time. The stream stays the same on any number of threads and hosts, and
     after any restart, if the result depends on the argument alone. The `name` and `version` define the stream: change

@@ -432,7 +432,6 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         ({"path": here, "split_config": "other.yaml"}, "expected .nv-meta/other.yaml"),
         ({"path": "odd.yaml", "split_config": "split.yaml"}, "split_config of another metadataset is not offered"),
         ({"path": "odd.yaml", "dataset_config": "a.yaml"}, "dataset_config of another metadataset is not offered"),
-        ({"path": "lines.jsonl"}, "found a name of JSONL: name it as the shards of gm.PackedDataset"),
         ({"path": "msc://profile/folder"}, "'msc://profile/folder': .* found a URL of no store that is read: mount"),
         ({"path": here, "subset": {"range": ["end", 5]}}, "as the start of a range, found 'end'"),
         ({"path": here, "subset": {"range": ["1.2.3%", 5]}}, "expected a number, a percentage or end"),

@@ -291,7 +291,7 @@ def test_stores_on_the_network_are_those_of_the_disk(folder, tokenizer):
         assert threading.active_count() == before
         paths = [path for _, path, _ in server.requests]
         assert sum("index.sqlite" in path for path in paths) <= 3 * 2 + 2
-    # A store that ends is no missing file, also if the function would go on without it.
+    # An outage is no missing file, also if the function catches it.
 
     def careless(record, pictures, texts):
         try:
