@@ -300,14 +300,34 @@ def test_stores_on_the_network_are_those_of_the_disk(folder, tokenizer):
             return {"text": "No matter."}
 
     sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(careless, ["json"]))
+
+    def is_refused(handler, key, query):
+        if server.is_refusing and key.endswith(".tar") and handler.command == "GET":
+            handler.send_error(503)
+            return True
+        return False
+
+    for is_whole in (True, False):
+        with Server(objects_of(folder), answer=is_refused) as server:
+            server.is_refusing = False
+            options = {**server.options(), "retry_timeout": "1"}
+            more = {"on_error": "quarantine", "max_error_rate": 1.0, "storage_options": options}
+            stored = dataset(mixture(folder / "urls.yaml", sample, **more), tokenizer)
+            server.is_out, server.is_refusing = is_whole, True
+            with iter(stored) as iterator, pytest.raises(gm.GristmillError) as raised:
+                next(iterator)
+            assert not isinstance(raised.value, gm.ShardError)
+
+
+def test_one_client_reads_all_images_of_local_lines(folder, tokenizer):
+    sample = gm.ImageText(MODEL, text=gm.Text("caption"), image_root="s3://bucket/pictures")
     with Server(objects_of(folder)) as server:
-        options = {**server.options(), "retry_timeout": "1"}
-        made = mixture(folder / "urls.yaml", sample, storage_options=options, on_error="quarantine", max_error_rate=1.0)
-        stored = dataset(made, tokenizer)
-        server.is_out = True
-        with iter(stored) as iterator, pytest.raises(gm.GristmillError) as raised:
-            next(iterator)
-        assert not isinstance(raised.value, gm.ShardError)
+        opened = server.connections
+        options = {"storage_options": server.options(), "threads": 1}
+        made = dataset(str(folder / "x.jsonl"), tokenizer, sample=sample, epochs=1, **options)
+        assert len([*made]) == COUNT
+        assert len(server.requests) >= 2 * COUNT
+        assert server.connections - opened < COUNT
 
 
 def test_crude_tars_have_stores_and_their_own_parts(folder, tokenizer):
