@@ -57,6 +57,8 @@ pub struct Files<'a> {
     pub access: &'a Access,
     /// The shard of the record.
     pub shard: &'a Shard,
+    /// The number of the record in it.
+    pub record: u64,
     /// Set when nobody waits any longer.
     pub stop: &'a Arc<AtomicBool>,
     /// The most bytes of an image.

@@ -215,9 +215,13 @@ impl ImageTexts {
         };
         match &self.function {
             None => self.fill_with(values, &images, None, key, files, samples),
-            Some(function) => function.call(values, key, &images.names(), files, |made, listed| {
-                self.fill_with(made, &images, listed, key, files, samples)
-            }),
+            Some(function) => {
+                let number = files.record.to_string();
+                let own = if self.columns.is_some() { &*number } else { key };
+                function.call(values, own, &images.names(), files, |made, listed| {
+                    self.fill_with(made, &images, listed, key, files, samples)
+                })
+            }
         }
     }
 

@@ -27,7 +27,8 @@ class RecordFunction:
 
     - the parts of `fields` that the record has, by their names: JSON as values, text as `str`, and of a member that is
       an image or other data a dict of its `bytes` (their number), and of an image `width` and `height`;
-    - `"__key__"`, the key of the sample, and `"__images__"`, the extensions of its images in their natural order.
+    - `"__key__"`, the key of the sample, of records that are no tars their number in the shard, and `"__images__"`, the
+      extensions of its images in their natural order.
 
     It returns a dict, which is read as a record by the `text` of `ImageText`, or None, which leaves the record out and
     counts it as filtered. `"images"` in the dict lists the images of the sample in the order of their placeholders,

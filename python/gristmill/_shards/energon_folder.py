@@ -201,7 +201,13 @@ class EnergonFolder:
         """The same with some of the samples of a JSONL file alone. Rows count blank lines, which are no samples."""
         ((path, size),) = self.manifest
         with _local(self._place, size) as file, file.open("rb") as lines:
-            numbers = [number for number, line in enumerate(lines) if line.strip()]
+            total, blank = 0, set()
+            for total, line in enumerate(lines, start=1):
+                if line.isspace():
+                    blank.add(total - 1)
+        numbers: Sequence[int] = range(total)
+        if blank:
+            numbers = [number for number in numbers if number not in blank]
         changed = copy.copy(self)
         changed._lines = kept
         changed._left_out = [[*numbers[: kept.start], *numbers[kept.stop :]]]

@@ -237,6 +237,24 @@ def test_keys_are_energons(tmp_path, tokenizer):
     loader = module.val_dataloader()
     found = [key for _ in records for key in next(loader)["__key__"]]
     assert found == [sample.__key__ for sample in samples_of(path)] == ["d/s0", "d/s1", "d/s2"]
+    prepare_lines(tmp_path / "x.jsonl", [{"caption": f"C{at}"} for at in range(3)])
+
+    @theirs.stateless
+    def cook(sample):
+        return theirs.TextSample(**theirs.basic_sample_keys(sample), text=sample["json"]["caption"] + sample["__key__"])
+
+    def ours(sample):
+        return {"text": sample["json"]["caption"] + sample["__key__"]}
+
+    file = metadataset(tmp_path / "mix.yaml", val={"path": "x.jsonl"})
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(ours, ["json"]))
+    loader = EnergonMultiModalDataModule(
+        file, tokenizer, seq_length=64, task_encoder=sample, eos=False
+    ).val_dataloader()
+    expected = cooked(file, cook, "val")
+    assert [key for _ in range(3) for key in next(loader)["__key__"]] == [one.__key__ for one in expected]
+    mixture = gm.Mixture.from_energon(file, "val", sample=sample, epochs=1)
+    assert [text for text, _, _ in read(mixture, tokenizer, sample=None)] == [one.text for one in expected]
 
 
 def cooked(path, cook, split="train"):
