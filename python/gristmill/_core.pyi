@@ -33,6 +33,7 @@ __all__ = [
     "ChatTemplate",
     "Encoder",
     "Field",
+    "Files",
     "ImageFunction",
     "ImageModel",
     "Pipeline",
@@ -301,6 +302,12 @@ class Records:
     def position(self) -> tuple[int, int]: ...
 
 @final
+class Files:
+    def find(self, path: str) -> tuple[int, str | None] | None: ...
+    def read(self, path: str, size: int, e_tag: str | None, offset: int, length: int) -> bytes | None: ...
+    @property
+    def longest(self) -> int: ...
+
 class Stores:
     def __new__(cls, storage: list[tuple[str, str]]) -> Stores: ...
     def list_below(self, url: str) -> tuple[list[tuple[str, int]], list[str]]: ...

@@ -41,8 +41,15 @@ pub enum Place {
     },
     /// In memory: formats with columns, and text in base64, are not read again at random.
     Memory(Arc<[u8]>),
-    /// In a file of its own.
-    File(Arc<Shard>),
+    /// In another file.
+    File {
+        /// The file.
+        file: Arc<Shard>,
+        /// The offset of its first byte in it: 0 of a file of its own.
+        offset: u64,
+        /// How many bytes it has.
+        bytes: u64,
+    },
 }
 
 impl Place {
@@ -57,7 +64,8 @@ impl fmt::Display for Place {
         match self {
             Self::Shard { offset, .. } => write!(f, ", at byte {offset},"),
             Self::Memory(bytes) => write!(f, ", of {} bytes,", bytes.len()),
-            Self::File(file) => write!(f, ", {},", file.path),
+            Self::File { file, bytes, .. } if *bytes == file.size => write!(f, ", {},", file.path),
+            Self::File { file, offset, .. } => write!(f, ", {}, at byte {offset},", file.path),
         }
     }
 }

@@ -136,11 +136,11 @@ impl ImageDecoder {
                 into.extend_from_slice(bytes);
                 return Ok(());
             }
-            Place::File(file) => {
+            Place::File { file, offset, bytes } => {
                 let mut open = stream.read.access.open(file, &self.stop)?;
                 into.clear();
-                into.resize(file.size as usize, 0);
-                return read_exact_at(&mut *open, 0, into).map_err(|error| {
+                into.resize(*bytes as usize, 0);
+                return read_exact_at(&mut *open, *offset, into).map_err(|error| {
                     let reason = format!("expected to read the image {:?} again, found: {error}", file.path);
                     self.error(image, None, reason)
                 });

@@ -7,6 +7,7 @@
 //! ```
 
 use std::borrow::Cow;
+use std::ops::Range;
 use std::path::Path;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
@@ -43,12 +44,10 @@ pub struct ImageColumns {
     pub unseen: Vec<Field>,
     /// Whether the user named the images, so that a text without one is a bad record.
     pub are_named: bool,
-    /// Whether they are images or videos.
-    pub medium: Medium,
+    /// The kind of these images.
+    pub kind: ImageKind,
     /// Where relative paths start. None: in the folder of the shard.
     pub root: Option<String>,
-    /// The function that finds sizes.
-    pub size: SizeOf,
 }
 
 /// The access to the files of images.
@@ -58,6 +57,8 @@ pub struct Files<'a> {
     pub access: &'a Access,
     /// The shard of the record.
     pub shard: &'a Shard,
+    /// The number of the record in it.
+    pub record: u64,
     /// Set when nobody waits any longer.
     pub stop: &'a Arc<AtomicBool>,
     /// The most bytes of an image.
@@ -70,7 +71,7 @@ impl Files<'_> {
         let (file, offset, bytes) = match place {
             Place::Memory(bytes) => return Ok(bytes.to_vec()),
             Place::Shard { offset, bytes } => (self.shard, *offset, *bytes),
-            Place::File(file) => (&**file, 0, file.size),
+            Place::File { file, offset, bytes } => (&**file, *offset, *bytes),
         };
         let outage =
             |reason: String| self.access.outage().map_or_else(|| Missing::Bad(reason), Missing::Failed);
@@ -82,6 +83,66 @@ impl Files<'_> {
         read_exact_at(&mut *source, offset, &mut read)
             .map_err(|error| outage(format!("expected {bytes} bytes, found: {error}")))?;
         Ok(read)
+    }
+
+    /// The image that a file is, or some bytes of it, of which the header is read.
+    pub(super) fn image(
+        self,
+        name: &str,
+        file: Shard,
+        part: Range<u64>,
+        of: ImageKind,
+    ) -> Result<Found, Missing> {
+        let bad = |reason: String| of.bad(name, &file.path, &reason);
+        let length = part.end.saturating_sub(part.start);
+        if length > self.longest {
+            return Err(bad(format!(
+                "expected {} of at most {} bytes, found one of {length}; raise max_document_bytes= to read it",
+                of.medium.one(),
+                self.longest,
+            )));
+        }
+        let mut source = self.access.open(&file, self.stop).map_err(|error| self.failed(error, bad))?;
+        let (mut header, mut wanted) = (Vec::new(), FIRST_BYTES);
+        let size = loop {
+            let (read, end) = (header.len(), wanted.min(length));
+            header.resize(end as usize, 0);
+            read_exact_at(&mut *source, part.start + read as u64, &mut header[read..]).map_err(|error| {
+                let reason = format!("expected {length} bytes, found: {error}");
+                self.access.outage().map_or_else(|| bad(reason), Missing::Failed)
+            })?;
+            match (of.size)(&header) {
+                Err(_) if end < length && wanted < LONGEST_HEADER => wanted *= 8,
+                size => break size.map_err(bad)?,
+            }
+        };
+        let place = Place::File { file: Arc::new(file), offset: part.start, bytes: length };
+        Ok(Found { name: name.to_owned(), place, size })
+    }
+
+    /// Why a file cannot be opened, or the error that ends the run: on another machine it might be there.
+    fn failed(self, error: Error, bad: impl FnOnce(String) -> Missing) -> Missing {
+        match error {
+            Error::Shard(error) => self.access.outage().map_or_else(|| bad(error.reason), Missing::Failed),
+            other => Missing::Failed(other),
+        }
+    }
+}
+
+/// Whether images are images or videos, and how their sizes are found.
+#[derive(Debug, Clone, Copy)]
+pub struct ImageKind {
+    /// Whether they are images or videos.
+    pub medium: Medium,
+    /// The function that finds sizes.
+    pub size: SizeOf,
+}
+
+impl ImageKind {
+    /// The fault of an image file with a name, at a path.
+    fn bad(self, name: &str, path: &str, reason: &str) -> Missing {
+        let at = if path == name { String::new() } else { format!(" at {path:?}") };
+        Missing::Bad(format!("the {} {:?}{at}: {reason}", self.medium.kind(), shown(name)))
     }
 }
 
@@ -119,7 +180,7 @@ impl ImageColumns {
             let Some(value) = key.of(values) else { continue };
             let located = |missing, number| match missing {
                 Missing::Bad(reason) => {
-                    let kind = self.medium.kind();
+                    let kind = self.kind.medium.kind();
                     Missing::Bad(format!("{kind} {number} under the key {:?}: {reason}", key.key()))
                 }
                 failed @ Missing::Failed(_) => failed,
@@ -145,7 +206,7 @@ impl ImageColumns {
     /// Why a text of a record with these values may not be trained on without an image, if it may not. `needs_images`: not
     /// even where nothing says that it has one.
     pub(super) fn missing(&self, values: &Values<'_>, needs_images: bool) -> Option<String> {
-        let (one, kind) = (self.medium.one(), self.medium.kind());
+        let (one, kind) = (self.kind.medium.one(), self.kind.medium.kind());
         if self.are_named && needs_images {
             let keys: Vec<&str> = self.keys.iter().map(Field::key).collect();
             return Some(format!(
@@ -157,7 +218,7 @@ impl ImageColumns {
             format!(
                 "expected {one}, found none but {key:?}: {}, and the text would be trained on alone; leave such records out \
                  with keep=, or name the {kind}s in fields=",
-                self.medium.unseen()
+                self.kind.medium.unseen()
             )
         })
     }
@@ -216,52 +277,20 @@ impl ImageColumns {
     }
 
     fn in_memory(&self, name: String, data: Vec<u8>) -> Result<Found, Missing> {
-        let size = (self.size)(&data)?;
+        let size = (self.kind.size)(&data)?;
         Ok(Found { name, place: Place::Memory(data.into()), size })
     }
 
     fn file(&self, name: &str, files: Files<'_>) -> Result<Found, Missing> {
         let path = self.path(name, files.shard)?;
-        let of_file = |reason: String| {
-            let at = if *path == *name { String::new() } else { format!(" at {path:?}") };
-            Missing::Bad(format!("the {} {:?}{at}: {reason}", self.medium.kind(), shown(name)))
-        };
-        let failed = |error: Error| match error {
-            Error::Shard(error) => {
-                files.access.outage().map_or_else(|| of_file(error.reason), Missing::Failed)
-            }
-            other => Missing::Failed(other),
-        };
+        let bad = |reason: String| self.kind.bad(name, &path, &reason);
         if !is_remote(&path) && !files.access.folder.join(&*path).exists() {
             let advice = "set image_root= to the folder or store that paths start from";
-            return Err(of_file(format!("expected {} file, found none; {advice}", self.medium.one())));
+            return Err(bad(format!("expected {} file, found none; {advice}", self.kind.medium.one())));
         }
-        let shard = files.access.find(&path, files.stop).map_err(failed)?;
-        if shard.size > files.longest {
-            return Err(of_file(format!(
-                "expected {} of at most {} bytes, found one of {}; raise max_document_bytes= to read it",
-                self.medium.one(),
-                files.longest,
-                shard.size
-            )));
-        }
-        let mut source = files.access.open(&shard, files.stop).map_err(failed)?;
-        let (mut header, mut wanted) = (Vec::new(), FIRST_BYTES);
-        let size = loop {
-            let (read, end) = (header.len(), wanted.min(shard.size));
-            header.resize(end as usize, 0);
-            read_exact_at(&mut *source, read as u64, &mut header[read..]).map_err(|error| {
-                files.access.outage().map_or_else(
-                    || of_file(format!("expected {} bytes, found: {error}", shard.size)),
-                    Missing::Failed,
-                )
-            })?;
-            match (self.size)(&header) {
-                Err(_) if end < shard.size && wanted < LONGEST_HEADER => wanted *= 8,
-                size => break size.map_err(of_file)?,
-            }
-        };
-        Ok(Found { name: name.to_owned(), place: Place::File(Arc::new(shard)), size })
+        let file = files.access.find(&path, files.stop).map_err(|error| files.failed(error, bad))?;
+        let whole = 0..file.size;
+        files.image(name, file, whole, self.kind)
     }
 
     /// Where a path leads: a URL and an absolute one as they are, another one from the root. `file:///a/b` is `/a/b`.
@@ -280,7 +309,7 @@ impl ImageColumns {
             ));
         }
         if name.is_empty() {
-            return Err(format!("expected the path of {}, found an empty string", self.medium.one()));
+            return Err(format!("expected the path of {}, found an empty string", self.kind.medium.one()));
         }
         let folder = match &self.root {
             Some(root) => root,
@@ -352,9 +381,8 @@ mod tests {
             keys: Vec::new(),
             unseen: Vec::new(),
             are_named: false,
-            medium: Medium::Image,
+            kind: ImageKind { medium: Medium::Image, size: |_| Ok((1, 1)) },
             root: root.map(str::to_owned),
-            size: |_| Ok((1, 1)),
         };
         let shard = Shard::whole("s3://b/sets/x.jsonl", 1);
         for (root, name, expected) in [

@@ -17,7 +17,7 @@ use super::chat::{Conversations, Given, MessageFormat};
 use super::completion::Completions;
 use super::field::Field;
 use super::image_columns::{Files, Found, ImageColumns, Missing};
-use super::record_function::RecordFunction;
+use super::record_function::{Listed, RecordFunction};
 use super::{Sample, Samples, image_messages};
 use crate::error::Error;
 use crate::format::{FoundImage, GroupImages, Medium, Values};
@@ -215,9 +215,13 @@ impl ImageTexts {
         };
         match &self.function {
             None => self.fill_with(values, &images, None, key, files, samples),
-            Some(function) => function.call(values, key, &images.names(), |made, listed| {
-                self.fill_with(made, &images, listed, key, files, samples)
-            }),
+            Some(function) => {
+                let number = files.record.to_string();
+                let own = if self.columns.is_some() { &*number } else { key };
+                function.call(values, own, &images.names(), files, |made, listed| {
+                    self.fill_with(made, &images, listed, key, files, samples)
+                })
+            }
         }
     }
 
@@ -226,23 +230,42 @@ impl ImageTexts {
         &self,
         values: &Values<'_>,
         images: &OfRecord<'_>,
-        listed: Option<&[usize]>,
+        listed: Option<&[Listed]>,
         key: &str,
         files: Files<'_>,
         samples: &mut Samples,
     ) -> Result<(), Missing> {
-        let mut planned = Vec::new();
-        let members = match images {
-            OfRecord::Members(images) => self.plan(images, listed, files, &mut planned)?,
-            OfRecord::Found(found) => {
-                let all = (0..found.len()).collect::<Vec<_>>();
-                let listed = listed.unwrap_or(&all);
-                for at in listed {
-                    planned.push(self.plan_of(&found[*at], files)?);
-                }
-                listed.iter().map(|at| &*found[*at].name).collect()
-            }
+        let (mut members, mut planned) = (Vec::new(), Vec::new());
+        let mut add = |name, image| {
+            members.push(name);
+            planned.push(image);
         };
+        match (listed, images) {
+            (None, OfRecord::Members(images)) => {
+                for image in self.all(images)? {
+                    add(&*image.member, self.plan_of_member(image, files)?);
+                }
+            }
+            (None, OfRecord::Found(found)) => {
+                for image in found {
+                    add(&*image.name, self.plan_of(image, files)?);
+                }
+            }
+            (Some(listed), _) => {
+                for image in listed {
+                    match (image, images) {
+                        (Listed::Own(at), OfRecord::Members(images)) => {
+                            let image = &images.images[*at];
+                            add(&*image.member, self.plan_of_member(image, files)?);
+                        }
+                        (Listed::Own(at), OfRecord::Found(found)) => {
+                            add(&*found[*at].name, self.plan_of(&found[*at], files)?);
+                        }
+                        (Listed::File(found), _) => add(&*found.name, self.plan_of(found, files)?),
+                    }
+                }
+            }
+        }
         let halves = match &self.text {
             TextPart::Pair(halves) => &**halves,
             text => std::slice::from_ref(text),
@@ -365,18 +388,10 @@ impl ImageTexts {
         })
     }
 
-    /// Plans the images of a record, or those that are listed. Returns the members that they are in.
-    fn plan<'a>(
-        &self,
-        images: &'a GroupImages,
-        listed: Option<&[usize]>,
-        files: Files<'_>,
-        planned: &mut Vec<Image>,
-    ) -> Result<Vec<&'a str>, Missing> {
+    /// The members of a group that are its images.
+    fn all<'a>(&self, images: &'a GroupImages) -> Result<Vec<&'a FoundImage>, Missing> {
         let mut found: Vec<&FoundImage> = images.images.iter().collect();
-        if let Some(listed) = listed {
-            found = listed.iter().map(|at| &images.images[*at]).collect();
-        } else if let Some(parts) = &self.first_of {
+        if let Some(parts) = &self.first_of {
             let part = parts.iter().find(|part| found.iter().any(|image| image.member == **part));
             found.retain(|image| Some(&image.member) == part);
         } else if let (true, None, Some(missing)) =
@@ -392,27 +407,27 @@ impl ImageTexts {
             )
             .into());
         }
-        let mut members = Vec::with_capacity(found.len());
-        for FoundImage { member, offset, bytes, size } in found {
-            let (offset, bytes) = (*offset, *bytes);
-            let (width, height) = match size {
-                Ok(size) => *size,
-                Err(error) => return Err(format!("the image {member:?}, at byte {offset}: {error}").into()),
-            };
-            members.push(&**member);
-            let file = ImageFile { place: Place::Shard { offset, bytes }, width, height };
-            if self.model.plans_files() {
-                let shown = format!("the {} {member:?}, at byte {offset}", self.tokens.medium.kind());
-                planned.push(self.plan_of_file(file, files, &shown)?);
-                continue;
-            }
-            let plan = self.model.plan(width, height);
-            let plan = plan.map_err(|error| {
-                format!("the image {member:?} of {width} x {height} pixels, at byte {offset}: {error}")
-            })?;
-            planned.push(Image { token: 0, plan, file, text: None, groups: 1 });
+        Ok(found)
+    }
+
+    /// The plan of an image that is a member of a group.
+    fn plan_of_member(&self, image: &FoundImage, files: Files<'_>) -> Result<Image, Missing> {
+        let FoundImage { member, offset, bytes, size } = image;
+        let (offset, bytes) = (*offset, *bytes);
+        let (width, height) = match size {
+            Ok(size) => *size,
+            Err(error) => return Err(format!("the image {member:?}, at byte {offset}: {error}").into()),
+        };
+        let file = ImageFile { place: Place::Shard { offset, bytes }, width, height };
+        if self.model.plans_files() {
+            let shown = format!("the {} {member:?}, at byte {offset}", self.tokens.medium.kind());
+            return self.plan_of_file(file, files, &shown);
         }
-        Ok(members)
+        let plan = self.model.plan(width, height);
+        let plan = plan.map_err(|error| {
+            format!("the image {member:?} of {width} x {height} pixels, at byte {offset}: {error}")
+        })?;
+        Ok(Image { token: 0, plan, file, text: None, groups: 1 })
     }
 
     /// A text of a record or folder whose samples have an image is not trained on without it; a function of the user may have

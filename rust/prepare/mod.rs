@@ -293,7 +293,7 @@ impl Prepare {
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
         let Prepared { samples, scratch, fit, stop } = prepared;
-        let (shard, files) = (of_record.name(), files(options, of_record, stop));
+        let (shard, files) = (of_record.name(), files(options, of_record, record.position.record, stop));
         samples.clear();
         if self.is_text() {
             return options.extract(shard, record, &mut samples.add().text, &mut scratch.own);
@@ -363,7 +363,7 @@ impl Prepare {
         prepared: &mut Prepared,
     ) -> Result<bool, ShardError> {
         let Prepared { samples, scratch, fit, stop } = prepared;
-        let (shard, files) = (of_record.name(), files(options, of_record, stop));
+        let (shard, files) = (of_record.name(), files(options, of_record, record.position.record, stop));
         let projection = &options.projection;
         samples.clear();
         let filter_paths = self.filter_paths(projection);
@@ -391,8 +391,13 @@ impl Prepare {
 }
 
 /// The access to the files of a record's images.
-fn files<'a>(options: &'a ReadOptions, shard: &'a Shard, stop: &'a Arc<AtomicBool>) -> Files<'a> {
-    Files { access: &options.access, shard, stop, longest: options.max_document_bytes }
+fn files<'a>(
+    options: &'a ReadOptions,
+    shard: &'a Shard,
+    record: u64,
+    stop: &'a Arc<AtomicBool>,
+) -> Files<'a> {
+    Files { access: &options.access, shard, record, stop, longest: options.max_document_bytes }
 }
 
 /// Whether each token of a text is trained on: whether its first byte is, or what it has in front of a range that is

@@ -69,6 +69,8 @@ mod _core {
     #[pymodule_export]
     use super::prompts::{count_records, prompt_order, prompt_sources, read_prompts, write_quarantined};
     #[pymodule_export]
+    use super::record_function::Files;
+    #[pymodule_export]
     use super::rows::RowList;
     #[pymodule_export]
     use super::state::{is_source_name, lane_start, read_lane};

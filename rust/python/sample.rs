@@ -18,7 +18,7 @@ use crate::prepare::chat::{Conversations, MessageFormat, Own};
 use crate::prepare::completion::Completions;
 use crate::prepare::field::Field;
 use crate::prepare::fill_in_the_middle::{FillInTheMiddle, Sentinels};
-use crate::prepare::image_columns::ImageColumns;
+use crate::prepare::image_columns::{ImageColumns, ImageKind};
 use crate::prepare::image_text::{ImageTexts, ImageTokens, TextPart};
 use crate::prepare::instruction::Columns;
 use crate::prepare::record_function::RecordFunction;
@@ -246,13 +246,13 @@ impl Keyed {
                     plan.medium(),
                     size,
                 );
+                let kind = ImageKind { medium: plan.medium(), size: parts.size };
                 let columns = plan.image_keys.take().map(|keys| ImageColumns {
                     keys: keys.iter().map(|key| wanted.add(key)).collect(),
                     unseen: plan.unseen_keys.iter().map(|key| wanted.add(key)).collect(),
                     are_named: plan.names_parts,
-                    medium: plan.medium(),
+                    kind,
                     root: plan.image_root.take(),
-                    size: parts.size,
                 });
                 wanted.images = Some(parts);
                 let named = std::mem::take(&mut plan.paths);
@@ -273,7 +273,8 @@ impl Keyed {
                 let mut made = Wanted::new(Vec::new(), Vec::new());
                 let samples = plan.samples(filter_paths, sequence_length, |key| made.add(key))?;
                 let images = made.add("images");
-                let function = RecordFunction { function, given, projection: made.projection(), images };
+                let projection = made.projection();
+                let function = RecordFunction { function, given, projection, images, kind };
                 Prepare::ImageText(Arc::new(ImageTexts { function: Some(function), columns, ..samples }))
             }
         })

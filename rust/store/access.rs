@@ -4,6 +4,7 @@ use std::path::PathBuf;
 use std::sync::Arc;
 use std::sync::atomic::AtomicBool;
 
+use super::remote::Keeper;
 use super::{LocalFile, Shard, Source, Stores};
 use crate::error::{Error, Result};
 
@@ -62,10 +63,15 @@ impl Access {
         self.stores.counters().note(Some(note.to_owned()));
     }
 
-    /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them.
+    /// Keeps the connections for these shards until it is dropped: they outlive the shards that are read over them. If none
+    /// of these is remote, those that other files need, such as images.
     pub fn connect<'a>(&self, shards: impl IntoIterator<Item = &'a Shard>) -> Result<Connection> {
         let are_remote = shards.into_iter().any(Shard::is_remote);
-        Ok(Connection { _client: are_remote.then(|| self.stores.client()).transpose()? })
+        let kept = self.stores.keep();
+        if are_remote {
+            self.stores.client()?;
+        }
+        Ok(Connection { _kept: kept })
     }
 
     /// Why a store on the network could not be read, if one could not. Reads after that count for nothing.
@@ -77,7 +83,7 @@ impl Access {
 /// The resources that keep connections to a store open.
 #[derive(Default)]
 pub struct Connection {
-    _client: Option<Arc<gristmill_remote::Client>>,
+    _kept: Keeper,
 }
 
 impl From<PathBuf> for Access {

@@ -20,12 +20,31 @@ use crate::sync::while_waiting;
 #[derive(Debug, Clone, Default)]
 pub struct Stores {
     options: Options,
-    client: Arc<Mutex<WeakClient>>,
+    held: Arc<Mutex<Held>>,
     counters: Arc<Counters>,
 }
 
 #[derive(Default)]
-struct WeakClient(Weak<Client>);
+struct Held {
+    client: Weak<Client>,
+    /// The client while somebody keeps it.
+    kept: Option<Arc<Client>>,
+    keepers: usize,
+}
+
+/// Keeps a client from when one is needed until it is dropped.
+#[derive(Default)]
+pub struct Keeper(Arc<Mutex<Held>>);
+
+impl Drop for Keeper {
+    fn drop(&mut self) {
+        let mut held = self.0.lock().unwrap_or_else(PoisonError::into_inner);
+        held.keepers = held.keepers.saturating_sub(1);
+        let ended = if held.keepers == 0 { held.kept.take() } else { None };
+        drop(held);
+        drop(ended); // A client waits for its thread, and nobody for it.
+    }
+}
 
 impl Stores {
     /// Stores that are reached with these options.
@@ -35,15 +54,24 @@ impl Stores {
 
     /// The client, which ends when its last holder drops it.
     pub fn client(&self) -> Result<Arc<Client>> {
-        let mut held = self.client.lock().unwrap_or_else(PoisonError::into_inner);
-        if let Some(client) = held.0.upgrade() {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        if let Some(client) = held.client.upgrade() {
             return Ok(client);
         }
         let client = Client::new(&self.options, &self.counters)
             .map_err(|error| Error::Argument(format!("storage_options: {error}")))?;
         let client = Arc::new(client);
-        held.0 = Arc::downgrade(&client);
+        held.client = Arc::downgrade(&client);
+        held.kept = (held.keepers > 0).then(|| Arc::clone(&client));
         Ok(client)
+    }
+
+    /// Keeps the client, or the one that is made next.
+    pub(super) fn keep(&self) -> Keeper {
+        let mut held = self.held.lock().unwrap_or_else(PoisonError::into_inner);
+        held.keepers += 1;
+        held.kept = held.client.upgrade();
+        Keeper(Arc::clone(&self.held))
     }
 
     /// Counters of the requests so far, and of the delays by failures of the network.
@@ -72,8 +100,8 @@ impl Stores {
 
     /// Why a store could not be read, if one could not: what was read afterwards counts for nothing.
     pub fn outage(&self) -> Option<Error> {
-        let held = self.client.lock().unwrap_or_else(PoisonError::into_inner).0.upgrade()?;
-        held.outage().map(|failure| Error::System(failure.to_string()))
+        let client = self.held.lock().unwrap_or_else(PoisonError::into_inner).client.upgrade()?;
+        client.outage().map(|failure| Error::System(failure.to_string()))
     }
 
     /// The object of a shard.
@@ -119,9 +147,9 @@ impl PartialEq for Stores {
     }
 }
 
-impl std::fmt::Debug for WeakClient {
+impl std::fmt::Debug for Held {
     fn fmt(&self, formatter: &mut std::fmt::Formatter<'_>) -> std::fmt::Result {
-        formatter.write_str("WeakClient")
+        formatter.debug_struct("Held").field("keepers", &self.keepers).finish_non_exhaustive()
     }
 }
 

@@ -142,6 +142,11 @@ class Server:
     def url(self) -> str:
         return f"http://127.0.0.1:{self._server.server_port}"
 
+    @property
+    def connections(self) -> int:
+        """How many connections clients have opened."""
+        return self._server.connections
+
     def options(self, **more: str) -> dict[str, str]:
         """Options with which `s3://`, `gs://` and `az://` URLs lead here."""
         # Google's crate signs what it writes, whatever it is asked.
@@ -160,6 +165,11 @@ class Server:
 
 class _Listener(ThreadingHTTPServer):
     request_queue_size = 128  # with 5, a client that opens more connections at once waits a second for them
+    connections = 0
+
+    def process_request(self, request: Any, client_address: Any) -> None:
+        self.connections += 1
+        super().process_request(request, client_address)
 
 
 def tag(data: bytes) -> str:

@@ -130,6 +130,7 @@ fn select_and_extract<'a>(
         }
         Ok(())
     })?;
+    selector.note_object(line, offsets);
     Ok((line, or_inside(extracted, line.as_bytes(), key, text)))
 }
 

@@ -92,7 +92,7 @@ def state_of(path: str) -> "State | None":
     """
     from gristmill._inspect import contents, prepared_folder
 
-    is_shards = stores.is_remote(path) or prepared_folder.is_one(Path(path))
+    is_shards = stores.is_remote(path) or prepared_folder.is_one(Address.of(path))
     return None if is_shards else contents.saved_state(Path(path))
 
 

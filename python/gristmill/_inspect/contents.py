@@ -77,8 +77,8 @@ def inspect(
     if overview.is_packed(path):
         return overview.inspect(path)
     units.check_joined(path)
-    if prepared_folder.is_one(path):
-        return prepared_folder.inspect(path, max_document_bytes)
+    if prepared_folder.is_one(at := Address.of(str(path))):
+        return prepared_folder.inspect(at, max_document_bytes)
     if path.is_dir() and any(path.glob("process_*-of-*.json")):
         merged = read_merged(path)
         return prompt_states.inspect(path, merged) if is_of_prompts(merged) else _summary(path, merged)
@@ -108,10 +108,10 @@ def inspect_remote(
     records: int = 1000,
     max_document_bytes: int = ARGUMENTS["max_document_bytes"].default,
 ) -> dict[str, Any]:
-    """The content of a shard in a store, of which no more is fetched than is looked at, or of a packed folder.
+    """The content of a shard in a store, of which no more is fetched than is looked at, or of a folder.
 
     Args:
-      address: that of it.
+      address: that of it, of packed files, or of a folder that Energon has prepared.
       records: number of records to read.
       max_document_bytes: longest accepted line, inflated.
 
@@ -125,8 +125,12 @@ def inspect_remote(
     try:
         manifest = manifest_at(address)
     except MissingShardError:
-        if not stores.is_glob(url) and (packed := overview.inspect_remote(address)):
+        if stores.is_glob(url):
+            raise
+        if packed := overview.inspect_remote(address):
             return packed
+        if prepared_folder.is_one(address):
+            return prepared_folder.inspect(address, max_document_bytes)
         raise
     if stores.is_glob(url):
         raise MissingShardError(

@@ -54,8 +54,10 @@ def run_from_start(shards: Address, arguments: Mapping[str, Any], encoder: Encod
     Raises:
       GristmillError: the arguments do not match.
     """
-    is_prepared = prepared_folder.is_one(Path(shards.name))
-    return run_of(_make_dataset(EnergonFolder(shards.name) if is_prepared else shards, encoder, arguments))
+    folder = None
+    if prepared_folder.is_one(shards):
+        folder = EnergonFolder(shards.name, storage_options=dict(shards.options))
+    return run_of(_make_dataset(folder or shards, encoder, arguments))
 
 
 def run_from_state(

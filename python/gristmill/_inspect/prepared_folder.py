@@ -1,6 +1,5 @@
 """`gristmill inspect` on a folder that Megatron-Energon has prepared: its splits, and how it is read."""
 
-from pathlib import Path
 from typing import Any
 
 from gristmill._core import Records, build_info
@@ -8,19 +7,21 @@ from gristmill._images.decoding import SLOW_JPEG
 from gristmill._sample.energon_samples import RESULTS
 from gristmill._sample.image_fields import guess
 from gristmill._sample.samples import Chat
+from gristmill._shards.address import Address
 from gristmill._shards.energon_files import alternatives
-from gristmill._shards.energon_folder import EnergonFolder, splits_of
+from gristmill._shards.energon_folder import EnergonFolder, is_prepared, splits_of
+from gristmill._shards.place import Place
 from gristmill._util.local_files import utf8_path
 from gristmill._util.text import counted, format_columns, format_fields, shortened
 from gristmill.errors import ArgumentError
 
 
-def is_one(path: Path) -> bool:
-    """Whether a path is such a folder."""
-    return (path / ".nv-meta").is_dir()
+def is_one(address: Address) -> bool:
+    """Whether there is such a folder."""
+    return is_prepared(Place(address))
 
 
-def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
+def inspect(address: Address, max_document_bytes: int) -> dict[str, Any]:
     """The splits of a folder, whose counts are compared.
 
     Returns:
@@ -31,9 +32,10 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
     """
     splits: dict[str, dict[str, int] | None] = {}
     first: EnergonFolder | None = None
-    for name in splits_of(path):
+    path, options = address.name, dict(address.options)
+    for name in splits_of(path, options):
         try:
-            folder = EnergonFolder(path, split=name)
+            folder = EnergonFolder(path, split=name, storage_options=options)
         except ArgumentError as error:
             if error.argument != "split":
                 raise
@@ -48,7 +50,7 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
         }
     found: dict[str, Any] = {
         "kind": "energon",
-        "path": str(path),
+        "path": path,
         "splits": splits,
         "fields": None,
         "sample_type": None,
@@ -58,7 +60,7 @@ def inspect(path: Path, max_document_bytes: int) -> dict[str, Any]:
     }
     if first is not None:
         shard, size = next(iter(first.manifest))
-        record = Records(utf8_path(shard), size, max_document_bytes).next() or []
+        record = Records(utf8_path(shard), size, max_document_bytes, storage=address.options).next() or []
         found |= {
             "fields": first.fields,
             "sample_type": first.sample_type and {"name": first.sample_type.name, "fields": first.sample_type.fields},

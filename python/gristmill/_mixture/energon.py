@@ -11,28 +11,41 @@ import math
 import os
 import re
 from collections.abc import Iterator, Mapping
+from dataclasses import replace
 from fractions import Fraction
 from pathlib import Path
 from types import MappingProxyType
 from typing import Any, NamedTuple
 
 from gristmill._mixture import syntax
+from gristmill._sample.file_stores import Location, locate
+from gristmill._sample.samples import ImageText
 from gristmill._shards.address import Address
 from gristmill._shards.energon_files import NAMES, check_keys, subflavors_of
-from gristmill._shards.energon_folder import EnergonFolder
+from gristmill._shards.energon_folder import EnergonFolder, Subset
 from gristmill._shards.place import Place
 from gristmill._util import checks
 from gristmill._util.local_files import Pathish
 from gristmill.errors import ArgumentError, GristmillError
 
 # Keys of a folder, beside its path and its share.
-_OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config"})
+_OF_FOLDER = frozenset({"split_part", "subset", "split_config", "dataset_config", "aux"})
 _KINDS = ("path", "blend", "blend_epochized", "datasets")
 # Keys that are followed.
 FOLLOWED = frozenset(
-    {*_KINDS, *_OF_FOLDER, *NAMES, "splits", "weight", "repetitions", "range", "shuffle_over_epochs_multiplier"}
+    {
+        *_KINDS,
+        *_OF_FOLDER,
+        *NAMES,
+        "splits",
+        "weight",
+        "repetitions",
+        "range",
+        "shuffle_over_epochs_multiplier",
+        "fs_path",
+    }
 )
-REFUSED = frozenset({"join", "joiner", "nonmatch", "aux"})
+REFUSED = frozenset({"join", "joiner", "nonmatch"})
 _MOST_NESTED = 16
 # The splits that Energon evaluates: `get_val_dataset` reads each sample once, whatever a blend says of repetitions.
 EVALUATED = frozenset({"val", "test"})
@@ -47,6 +60,7 @@ class Weighed(NamedTuple):
       weight: its weight next to the others.
       passes: how often an epoch of the blend has all of its samples.
       subflavors: what the metadataset and its dataset.yaml call its samples.
+      aux: the stores of files beside it.
     """
 
     name: str
@@ -54,6 +68,33 @@ class Weighed(NamedTuple):
     weight: int
     passes: int
     subflavors: dict[str, Any]
+    aux: dict[str, Location]
+
+    def with_aux(self, sample: Any) -> Any:
+        """The sample with its stores: those of its record function, or one folder of the images of JSONL.
+
+        Raises:
+          ArgumentError: it does not.
+        """
+        if not self.aux or (isinstance(sample, ImageText) and sample.record is None and sample.image_root is not None):
+            return sample
+        names = ", ".join(map(repr, self.aux))
+        (first, *others) = self.aux.values()
+        if isinstance(sample, ImageText) and sample.record is not None:
+            own = sample.record.aux or {}
+            if twice := sorted(own.keys() & self.aux.keys()):
+                raise ArgumentError(
+                    f"{self.name}: aux {twice[0]!r} is in the metadataset and in aux= of its gm.RecordFunction; name "
+                    "it in one of them"
+                )
+            aux = {**own, **{name: found.text for name, found in self.aux.items()}}
+            return replace(sample, record=replace(sample.record, aux=aux))
+        if isinstance(sample, ImageText) and self.folder.are_lines and not others and not first.is_prepared:
+            return replace(sample, image_root=str(first.place))
+        raise ArgumentError(
+            f"{self.name}: its aux {names} is read by record=gm.RecordFunction(...) of gm.ImageText, or where it is "
+            "one filesystem:// folder beside JSONL, as that of its images; set record= or image_root=, or leave aux out"
+        )
 
 
 class _Part(NamedTuple):
@@ -62,14 +103,16 @@ class _Part(NamedTuple):
     passes: int = 1
     is_partial: bool = False
     subflavors: Mapping[str, Any] = MappingProxyType({})
+    aux: Mapping[str, Location] = MappingProxyType({})
 
 
 class _Read(NamedTuple):
-    """The parts of metadatasets that are read: a split, once or as often as a blend says, and its names in nodes."""
+    """The parts of metadatasets that are read: a split, once or as often as a blend says, and what nodes around say."""
 
     split: str
     repeats: bool
     subflavors: Mapping[str, Any] = MappingProxyType({})
+    subset: tuple[float, float] | None = None
 
 
 def read(
@@ -94,9 +137,10 @@ def read(
     least = math.gcd(*whole)
     named: dict[str, Weighed] = {}
     for part, weight in zip(found, whole, strict=True):
-        base = re.sub(r"[^A-Za-z0-9_-]", "_", Path(os.path.normpath(part.folder.path)).name)[:40] or "folder"
+        own = Path(os.path.normpath(part.folder.path)).name.removesuffix(".jsonl")
+        base = re.sub(r"[^A-Za-z0-9_-]", "_", own)[:40] or "folder"
         name = next(name for name in _names(f"{base}-part" if part.is_partial else base) if name not in named)
-        named[name] = Weighed(name, part.folder, weight // least, part.passes, dict(part.subflavors))
+        named[name] = Weighed(name, part.folder, weight // least, part.passes, dict(part.subflavors), dict(part.aux))
     return [*named.values()]
 
 
@@ -116,7 +160,9 @@ def _of_file(file: Place, wanted: _Read, weight: Fraction, depth: int) -> Iterat
         raise GristmillError(f"cannot read the metadataset {str(file)!r}: there is no such file")
     values, _ = syntax.parse(str(file), content)
     splits = values.get("splits")
-    if values.get("__class__") not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
+    # Energon takes a file without a class for one of the first kind.
+    kind = values.get("__class__", "Metadataset")
+    if kind not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
     check_keys(file, values, ("__module__", "__class__", "splits"))
     split = wanted.split
@@ -136,14 +182,13 @@ def _of_node(
     if kind is None or (joins := values.keys() & REFUSED):
         found = ", ".join(sorted(joins if kind else map(str, values))) or "nothing else"
         raise ArgumentError(
-            f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins, auxiliary data "
-            "and subsets of blends are not offered; name the folders as sources of a gm.Mixture, and a folder with the "
-            "images of lines of JSON as image_root= of gm.ImageText"
+            f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins are not offered; "
+            "write the samples of both into one folder, or read the other one as aux of a gm.RecordFunction"
         )
-    if kind != "path" and "subset" in values:
-        raise ArgumentError(f"{file}: subsets of blends are not offered: name them at its folders")
-    check_keys(file, values, {kind, *(_OF_FOLDER if kind == "path" else ())})
-    if kind == "path":
+    check_keys(file, values, {kind, "subset", *(_OF_FOLDER if kind == "path" else ())})
+    if kind != "path":
+        wanted = wanted._replace(subset=_share(file, values.get("subset"), wanted.subset))
+    else:
         yield from _of_path(file, values, wanted, weight, depth)
         return
     items = values[kind]
@@ -153,6 +198,8 @@ def _of_node(
         yield from _epochized(file, items, wanted, weight, depth)
         return
     weights = [_number(file, item, "weight", "a blend") for item in items]
+    if not wanted.repeats and not all(weights):
+        weights = [Fraction(1)] * len(items)  # Energon reads all for evaluation, also those of no weight.
     for item, part in zip(items, weights, strict=True):
         if part:
             yield from _of_node(file, item, wanted, weight * part / sum(weights), depth, "weight")
@@ -174,7 +221,7 @@ def _values_of(file: Place, node: Any, share: str | None) -> dict[str, Any]:
 
 def _of_path(file: Place, values: Mapping[str, Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
     """The folder of a path, or those of another metadataset."""
-    for key in values.keys() - {"subset"}:
+    for key in values.keys() - {"subset", "aux"}:
         if not isinstance(values[key], str):
             raise ArgumentError(f"{file}: {key}: expected text, found {values[key]!r}")
     given, part = values["path"], values.get("split_part", wanted.split)
@@ -182,15 +229,33 @@ def _of_path(file: Place, values: Mapping[str, Any], wanted: _Read, weight: Frac
     path = str(place) if "://" in str(place) else os.path.normpath(str(place))
     if not syntax.is_mixture_file(path):
         configs = {key: values.get(key) for key in ("split_config", "dataset_config")}
-        subset, options = _subset(file, values.get("subset")), dict(file.address.options)
-        folder = EnergonFolder(path, split=part, subset=subset, storage_options=options, **configs)
-        yield _Part(folder, weight, subflavors={**folder.subflavors, **wanted.subflavors})
+        subset: Any = _subset(file, values.get("subset"))
+        if wanted.subset is not None and subset is not None and not isinstance(subset[0], float):
+            subset = Subset(subset, wanted.subset)
+        elif wanted.subset is not None:
+            subset = _share(file, values.get("subset"), wanted.subset)
+        options = dict(file.address.options)
+        try:
+            folder = EnergonFolder(path, split=part, subset=subset, storage_options=options, **configs)
+        except ArgumentError as error:
+            raise error.reworded(lambda text: f"{file}: {given}: {text}") from None
+        aux = _aux(file, values.get("aux") or {})
+        yield _Part(folder, weight, subflavors={**folder.subflavors, **wanted.subflavors}, aux=aux)
         return
-    if "subset" in values:
-        raise ArgumentError(f"{file}: a subset of another metadataset is not offered: name it at its folders")
-    if others := sorted(values.keys() & {"split_config", "dataset_config"}):
+    wanted = wanted._replace(subset=_share(file, values.get("subset"), wanted.subset))
+    if others := sorted(values.keys() & {"split_config", "dataset_config", "aux"}):
         raise ArgumentError(f"{file}: {others[0]} of another metadataset is not offered: name it at its folders")
     yield from _of_file(Place(file.address.at(path)), wanted._replace(split=part), weight, depth + 1)
+
+
+def _aux(file: Place, given: Any) -> dict[str, Location]:
+    """The stores of files beside a folder."""
+    if not isinstance(given, Mapping):
+        raise ArgumentError(f"{file}: aux: expected folders by name, found {given!r}")
+    try:
+        return {str(name): locate(str(name), one, file.parent) for name, one in given.items()}
+    except ArgumentError as error:
+        raise error.reworded(lambda text: f"{file}: {text}") from None
 
 
 def _epochized(file: Place, items: list[Any], wanted: _Read, weight: Fraction, depth: int) -> Iterator[_Part]:
@@ -233,7 +298,25 @@ def _subset(file: Place, subset: Any) -> "tuple[float, float | None] | None":
     low, high = (_end(file, end) for end in ends)
     if low is None:
         raise ArgumentError(f"{file}: expected a number or a percentage as the start of a range, found 'end'")
+    if high is not None and isinstance(low, float) != isinstance(high, float):
+        raise ArgumentError(f"{file}: expected two numbers or two percentages in a range, found {ends!r}")
     return low, high
+
+
+def _share(file: Place, subset: Any, around: tuple[float, float] | None) -> tuple[float, float] | None:
+    """The fractions of a subset within those of the nodes around it, in Energon's order of additions."""
+    own = _subset(file, subset)
+    if own is None:
+        return around
+    low, high = own
+    if not isinstance(low, float):
+        raise ArgumentError(
+            f"{file}: expected percentages in a subset of a blend or another metadataset, found {subset!r}: name "
+            "numbers of samples at its folders"
+        )
+    high = 1.0 if high is None else high
+    first, last = around or (0.0, 1.0)
+    return low + first * (high - low), low + last * (high - low)
 
 
 def _end(file: Place, end: Any) -> float | None:

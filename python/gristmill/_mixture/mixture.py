@@ -107,8 +107,9 @@ class Mixture:
             `storage_options` say how the stores of the file and of its folders are reached.
 
         Raises:
-          ArgumentError: the file is no metadataset, or has what is not offered: joins, auxiliary data, repetitions and
-            subsets of blends, and keys that are not known. Or as `EnergonFolder`.
+          ArgumentError: the file is no metadataset, or has what is not offered: joins, repetitions of blends,
+            and keys that are not known; or a sample does not read the `aux` of its folder. Or as
+            `EnergonFolder`.
           GristmillError: the file cannot be read.
           MissingExtraError: PyYAML is not installed.
         """
@@ -121,16 +122,18 @@ class Mixture:
             raise ArgumentError(
                 f"sample={sorted(map(str, sample))}: expected a sample for each of the sources {sorted(names)}"
             )
-        sources = {
-            name: Source(
-                folder,
-                weight=weight,
-                epochs=epochs and epochs * passes,
-                sample=sample[name] if isinstance(sample, Mapping) else sample(flavors) if callable(sample) else sample,
+        sources = {}
+        for found in folders:
+            own = sample(found.subflavors) if callable(sample) else sample
+            if isinstance(sample, Mapping):
+                own = sample[found.name]
+            sources[found.name] = Source(
+                found.folder,
+                weight=found.weight,
+                epochs=epochs and epochs * found.passes,
+                sample=found.with_aux(own),
                 **source,
             )
-            for name, folder, weight, passes, flavors in folders
-        }
         return cls(sources, weights_by=weights_by, on_exhausted=on_exhausted)
 
     def __repr__(self) -> str:

@@ -74,7 +74,9 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
     medium = medium_of(sample)
     images = extensions(named.pop(medium, _KEYS[medium]))
     if sample.record is not None:
-        return Fields(images, Chat() if text is None else text, keys=images, record=sample.record)
+        # A path may be a name in a store of the function, which lists all images then.
+        own = [] if sample.record.aux and medium not in (sample.fields or {}) else images
+        return Fields(own, Chat() if text is None else text, keys=own, record=sample.record)
     path, record, failure, has_columns = _first_object(shards, max_document_bytes)
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)

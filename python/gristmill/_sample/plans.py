@@ -28,7 +28,7 @@ from gristmill._images.model import ImageModel, core_of_model
 from gristmill._images.video import VideoModel, core_of_video
 from gristmill._sample import image_columns, image_fields
 from gristmill._sample.fields import described
-from gristmill._sample.record_function import RecordFunction
+from gristmill._sample.record_function import FunctionPlan
 from gristmill._sample.samples import (
     Chat,
     Completion,
@@ -233,7 +233,7 @@ class ImageTextPlan:
     has_mask: ClassVar[bool] = True
     makes_several: ClassVar[bool] = False
     texts: "list[str | ChatPlan | CompletionPlan]"
-    record_function: "RecordFunction | None"
+    record_function: "FunctionPlan | None"
     parts: list[str]
     first_of: list[str] | None
     paths: dict[str, list[list[str]]]
@@ -282,7 +282,7 @@ def make_with_images(
     has_patches = are_of_rules or isinstance(model, VideoModel) or getattr(model, "grid", None) is not None
     if sample.mrope and not are_of_rules:
         raise ArgumentError("mrope=True: only models that take images in patches have such positions; leave it out")
-    if folder is None and image_columns.are_in(shards, max_document_bytes):
+    if image_columns.are_in(shards, max_document_bytes) if folder is None else folder.are_lines:
         fields = image_columns.resolve(sample, shards, max_document_bytes)
     elif sample.image_root is not None:
         raise ArgumentError(f"image_root={sample.image_root!r}: the images of a tar are its members; leave it out")
@@ -299,7 +299,7 @@ def make_with_images(
     has_all_parts = names_parts or fields.keys is not None or isinstance(model, VideoModel)
     return ImageTextPlan(
         texts=texts,
-        record_function=fields.record,
+        record_function=None if fields.record is None else FunctionPlan(fields.record, folder, shards.storage_options),
         parts=fields.parts if has_all_parts else [*fields.parts, *image_fields.OTHER_IMAGES],
         names_parts=names_parts,
         image_keys=fields.keys,

@@ -25,11 +25,11 @@ def make_source(name: str, values: Mapping[str, Any]) -> SourceSpec:
       GristmillError: see `PackedDataset`.
     """
     folder = values["shards"] if isinstance(values["shards"], EnergonFolder) else None
-    left_out = folder.left_out if folder else None
+    left_out = None if folder is None else folder.left_out
     if left_out and values["drop"]:
         raise ArgumentError("drop=: the folder leaves out samples of its own, and there is one list of them")
     text_field = _text_field(values)
-    patterns = patterns_of(folder.manifest if folder else values["shards"])
+    patterns = patterns_of(values["shards"] if folder is None else folder.manifest)
     manifest = with_sidecars(Manifest.find(patterns, dict(values["storage_options"] or ())), values["sidecars"])
     keep = with_folders(values["keep"], manifest)
     drop = DroppedRows(values["drop"], manifest) if values["drop"] else left_out

@@ -1,14 +1,17 @@
 """Samples with images, and folders of Energon, in mixture files and on the command line."""
 
 import json
+import threading
 
 import pytest
 
 import gristmill as gm
+from bucket import objects_of
 from chat_models import VISION_CHATML, write_vision
 from gristmill._cli import main
 from helpers import assert_same_batches, tar_of
-from images import captions, image
+from images import captions, image, tar_index
+from object_store import Server
 
 CHAT = [{"role": "user", "content": "<image>What?"}, {"role": "assistant", "content": "Noise."}]
 
@@ -220,3 +223,58 @@ def test_rows_with_images_are_not_written_to_files(folder, mixture, tmp_path, ca
 def test_bench_measures_a_mixture_with_images(mixture, capsys):
     found = json.loads(run(capsys, "bench", mixture, "--rounds", 1, "--threads", 1, "--steps", 1, "--json"))
     assert found["shares"].keys() == {"captions", "chats"}
+
+
+def test_inspect_a_prepared_folder_in_a_store(folder, capsys):
+    with Server(objects_of(folder), delay=0.01) as server:
+        options = [f"--storage-option={name}={value}" for name, value in server.options().items()]
+        local, stored = "prepared", "s3://bucket/prepared"
+        expected = run(capsys, "inspect", folder / local)
+        assert run(capsys, "inspect", stored, *options) == expected.replace(str(folder / local), stored)
+        found = json.loads(run(capsys, "inspect", stored, *options, "--json"))
+        assert (found["kind"], found["splits"]["train"]["samples"]) == ("energon", 10)
+        rows = [
+            "--row",
+            "1",
+            "--tokenizer",
+            folder / "model",
+            "--sample",
+            "image_text",
+            "--sample",
+            "model=gemma3",
+        ]
+        rows += ["--set", "sequence_length=2048", "--set", "packing=pad", "--set", "eos=<|im_end|>"]
+        of_store = run(capsys, "inspect", "row", stored, *rows, *options).replace(stored, str(folder / local))
+        assert of_store.split() == run(capsys, "inspect", "row", folder / local, *rows).split()
+        assert not readers()
+        refused(capsys, "no such object", "inspect", "s3://bucket/model-of-none", *options)
+
+
+def test_indexes_in_a_store_are_read_some_at_once(tmp_path):
+    names = [f"{number:02}.tar" for number in range(40)]
+    (tmp_path / ".nv-meta").mkdir()
+    for name in names:
+        data = tar_of(captions(2, 0))
+        (tmp_path / name).write_bytes(data)
+        (tmp_path / f"{name}.idx").write_bytes(tar_index(data))
+    counts = {**dict.fromkeys(names, 2), names[7]: 3, names[20]: 5}
+    (tmp_path / ".nv-meta/.info.json").write_text(json.dumps({"shard_counts": counts}))
+    (tmp_path / ".nv-meta/split.yaml").write_text(json.dumps({"split_parts": {"train": names, "val": names[:7]}}))
+    with Server(objects_of(tmp_path), delay=0.05) as server:
+        folder = gm.EnergonFolder("s3://bucket", split="val", storage_options=server.options())
+        assert len(folder) == 14
+        asked_before = len(server.requests)
+        server.most_at_once = 0
+        with pytest.raises(gm.ShardError, match=r"07.tar: expected 3 samples, .* found 2 in 07.tar.idx"):
+            gm.EnergonFolder("s3://bucket", storage_options=server.options())
+        asked = [path for _, path, _ in server.requests[asked_before:] if path.endswith(".idx")]
+        assert sorted(asked) == [f"bucket/{name}.idx" for name in names]
+        assert server.most_at_once > 2
+        server.is_out = True
+        with pytest.raises(gm.GristmillError):
+            gm.EnergonFolder("s3://bucket", storage_options={**server.options(), "retry_timeout": "1"})
+    assert not readers()
+
+
+def readers():
+    return [thread.name for thread in threading.enumerate() if thread.name.startswith("gristmill")]

@@ -347,18 +347,20 @@ def test_each_key_of_the_other_files_is_used_or_refused(tmp_path, tokenizer):
 def test_each_key_of_a_metadataset_is_used_or_irrelevant_or_refused(tmp_path):
     (tmp_path / "a").mkdir()
     prepared(tmp_path / "a", [{"png": SMALL, "txt": b"a"}], CAPTIONING.format("{image: png, caption: txt}"))
-    used = {"path", "split_part", "subset", "split_config", "dataset_config", "shuffle_over_epochs_multiplier"}
+    used = {"path", "split_part", "subset", "split_config", "dataset_config", "shuffle_over_epochs_multiplier", "aux"}
+    record = gm.RecordFunction(lambda _, **stores: stores, ["txt"])
     kinds = {"blend", "blend_epochized", "datasets"}
     for name, value in NODE_KEYS.items():
         for blend, share in [("blend", "weight"), ("blend_epochized", "repetitions"), ("datasets", "weight")]:
             node = {blend: [{"path": "./a", name: value}]}
             (tmp_path / "mix.yaml").write_text(json.dumps({"__class__": "MetadatasetV2", "splits": {"train": node}}))
             if name in used | energon_files.NAMES | {share}:
-                assert [*gm.Mixture.from_energon(tmp_path / "mix.yaml").sources] == ["a"]
+                mixture = gm.Mixture.from_energon(tmp_path / "mix.yaml", sample=gm.ImageText(MODEL, record=record))
+                assert [*mixture.sources] == ["a"]
                 continue
-            joins = name in ("aux", "join", "joiner", "nonmatch")
+            joins = name in ("join", "joiner", "nonmatch")
             assert joins or name in kinds | {"weight", "repetitions"}
-            with pytest.raises(gm.ArgumentError, match=f"found {name}: joins, aux" if joins else f"found '{name}'"):
+            with pytest.raises(gm.ArgumentError, match=f"found {name}: joins are" if joins else f"found '{name}'"):
                 gm.Mixture.from_energon(tmp_path / "mix.yaml")
 
 

@@ -150,7 +150,8 @@ def test_folders_that_do_not_fit_are_refused(folder, tokenizer, tmp_path):
     refused("expected a folder with .nv-meta", folder / "train")
     refused(r"path='msc://bucket/x': .* found a URL of no store that is read: mount the store", "msc://bucket/x")
     refused("found a file: gm.Mixture.from_energon reads metadatasets", folder / "mix.yaml")
-    refused("found a name of JSONL", folder / "x.jsonl")
+    (folder / "x.jsonl").write_text("{}\n")
+    refused("expected its index .*x.jsonl.idx' beside it, found none: run `energon prepare`", folder / "x.jsonl")
     refused("split='dev': expected one of 'train', 'val', 'test'", folder, split="dev")
     refused("split='test': expected samples in it, found none", folder, split="test")
     refused("within the 15 samples of the split", folder, subset=(3, 99))
@@ -416,9 +417,9 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
     here = f"./{folder.name}"
     path = folder.parent / "odd.yaml"
     for split, match in [
-        ({"join": []}, "found join: joins, auxiliary data"),
-        ({"path": here, "aux": {"x": here}}, "found aux: joins, auxiliary data"),
-        ({}, "found nothing else: joins, auxiliary data"),
+        ({"join": []}, "found join: joins are not offered"),
+        ({"path": here, "aux": {"x": here}}, "its aux 'x' is read by record=gm.RecordFunction"),
+        ({}, "found nothing else: joins are not offered"),
         ({"path": here, "blend": []}, "expected the keys .*, found 'blend', which may change the samples"),
         ({"path": here, "limit": 3}, "expected the keys .*, found 'limit', which may change the samples"),
         ({"blend": [{"path": here, "repetitions": 2}]}, "found 'repetitions'"),
@@ -431,7 +432,6 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         ({"path": here, "split_config": "other.yaml"}, "expected .nv-meta/other.yaml"),
         ({"path": "odd.yaml", "split_config": "split.yaml"}, "split_config of another metadataset is not offered"),
         ({"path": "odd.yaml", "dataset_config": "a.yaml"}, "dataset_config of another metadataset is not offered"),
-        ({"path": "lines.jsonl"}, "found a name of JSONL: name it as the shards of gm.PackedDataset"),
         ({"path": "msc://profile/folder"}, "'msc://profile/folder': .* found a URL of no store that is read: mount"),
         ({"path": here, "subset": {"range": ["end", 5]}}, "as the start of a range, found 'end'"),
         ({"path": here, "subset": {"range": ["1.2.3%", 5]}}, "expected a number, a percentage or end"),
@@ -442,10 +442,14 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         ),
         ({"blend_epochized": [{"repetitions": 0.05, "path": here}]}, "expected repetitions that give a sample"),
         ({"blend_epochized": [{"blend": [{"path": here}, {"path": here}]}]}, "repetitions of a blend are not offered"),
-        ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "subsets of blends are not offered"),
-        ({"path": "odd.yaml", "subset": {"range": [0, 1]}}, "a subset of another metadataset is not offered"),
+        ({"blend": [{"path": here}], "subset": {"range": [0, 1]}}, "expected percentages in a subset of a blend"),
+        (
+            {"path": "odd.yaml", "subset": {"range": [0, 1]}},
+            "expected percentages in a subset of a blend or another metadataset",
+        ),
         ({"path": "odd.yaml"}, "at most 16 metadatasets inside of each other"),
         ({"blend": [{"weight": -1, "path": here}]}, "expected weight from 0 on"),
+        ({"path": here, "subset": {"range": [0, "50%"]}}, "expected two numbers or two percentages in a range"),
         ({"path": here, "subset": {"range": ["x", 1]}}, "expected a number, a percentage or end"),
         ([], "expected a path or a blend, found list"),
     ]:

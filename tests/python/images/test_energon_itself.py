@@ -100,7 +100,7 @@ def test_each_key_of_energons_classes_is_known():
         kind
         for module in (metadataset, metadataset_v2)
         for name, kind in vars(module).items()
-        if inspect.isclass(kind) and kind.__module__ == module.__name__ and not name.startswith("Aux")
+        if inspect.isclass(kind) and kind.__module__ == module.__name__
     ]
     assert len(nodes) > 10
     keys = set().union(*map(keys_of, nodes))
@@ -204,6 +204,29 @@ def test_evaluation_of_blends_has_energons_samples(tmp_path, tokenizer):
         assert found == sorted(sample.caption for sample in samples_of(file, "val"))
 
 
+def test_subsets_of_blends_have_energons_samples(tmp_path, tokenizer):
+    for name, count in {"x": 9, "y": 8}.items():
+        records = [(f"{name}{at}", {"png": image(8, 8), "txt": f"{name} {at}".encode()}) for at in range(count)]
+        prepare(tmp_path / name, records, "CaptioningSample", {"image": "png", "caption": "txt"}, shards=2)
+        described = json.dumps({"split_parts": {"train": ["{0..1}.tar"]}, "exclude": [f"0.tar/{name}0"]})
+        (tmp_path / name / ".nv-meta/split.yaml").write_text(described)
+    for number, (outer, inner) in enumerate([
+        (["0%", "50%"], ["33.3%", "66.6%"]),
+        (["33.3%", "80%"], [1, 8]),
+        (["25%", "100%"], [2, "end"]),
+        (["25%", "100%"], None),
+    ]):  # fmt: skip
+        items = [{"path": "x", "weight": 1}, {"path": "./y", "weight": 2, "subset": {"range": inner}}]
+        if inner is None:
+            items = [{"path": "x", "weight": 0}, {"path": "y"}]
+        metadataset(tmp_path / "inner.yaml", train={"blend": items, "subset": {"range": outer}})
+        node = {"blend": [{"path": "inner.yaml", "subset": {"range": ["10%", "95%"]}}, {"path": "x"}]}
+        file = metadataset(tmp_path / f"{number}.yaml", train=node)
+        mixture = gm.Mixture.from_energon(file, repeats=False, sample=gm.ImageText(MODEL), epochs=1)
+        found = sorted(trained for _, trained, _ in read(mixture, tokenizer, sample=None))
+        assert found == sorted(sample.caption for sample in samples_of(file)), node
+
+
 def test_keys_are_energons(tmp_path, tokenizer):
     from gristmill.integrations.energon import EnergonMultiModalDataModule
 
@@ -214,3 +237,154 @@ def test_keys_are_energons(tmp_path, tokenizer):
     loader = module.val_dataloader()
     found = [key for _ in records for key in next(loader)["__key__"]]
     assert found == [sample.__key__ for sample in samples_of(path)] == ["d/s0", "d/s1", "d/s2"]
+    prepare_lines(tmp_path / "x.jsonl", [{"caption": f"C{at}"} for at in range(3)])
+
+    @theirs.stateless
+    def cook(sample):
+        return theirs.TextSample(**theirs.basic_sample_keys(sample), text=sample["json"]["caption"] + sample["__key__"])
+
+    def ours(sample):
+        return {"text": sample["json"]["caption"] + sample["__key__"]}
+
+    file = metadataset(tmp_path / "mix.yaml", val={"path": "x.jsonl"})
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(ours, ["json"]))
+    loader = EnergonMultiModalDataModule(
+        file, tokenizer, seq_length=64, task_encoder=sample, eos=False
+    ).val_dataloader()
+    expected = cooked(file, cook, "val")
+    assert [key for _ in range(3) for key in next(loader)["__key__"]] == [one.__key__ for one in expected]
+    mixture = gm.Mixture.from_energon(file, "val", sample=sample, epochs=1)
+    assert [text for text, _, _ in read(mixture, tokenizer, sample=None)] == [one.text for one in expected]
+
+
+def cooked(path, cook, split="train"):
+    """The samples that a cooker makes of a metadataset's crude samples, as Energon's validation gives them."""
+
+    class Encoder(theirs.DefaultTaskEncoder):
+        decoder = theirs.SampleDecoder(image_decode="pilrgb")
+        cookers = (theirs.Cooker(cook),)
+
+        def batch(self, samples):
+            return samples
+
+    config = theirs.WorkerConfig(rank=0, world_size=1, num_workers=0)
+    found = theirs.get_val_dataset(
+        str(path), split_part=split, worker_config=config, batch_size=1, task_encoder=Encoder()
+    )
+    return [sample for batch in theirs.get_loader(found) for sample in batch]
+
+
+def prepare_lines(path, records, blank=()):
+    """A JSONL file and its index, as `energon prepare` makes it, with blank lines before some of its records."""
+    lines = ["\n" * (number in blank) + json.dumps(record) + "\n" for number, record in enumerate(records)]
+    path.write_text("".join(lines))
+    command = [sys.executable, "-m", "megatron.energon.cli.main", "prepare", str(path), "--non-interactive"]
+    done = subprocess.run(command, capture_output=True, text=True, check=False)
+    assert path.with_name(f"{path.name}.idx").is_file(), done.stdout + done.stderr
+
+
+def metadataset(path, **splits):
+    path.write_text(json.dumps({"__module__": "megatron.energon", "__class__": "MetadatasetV2", "splits": splits}))
+    return path
+
+
+@pytest.fixture(scope="module")
+def aux_folder(tmp_path_factory):
+    """JSONL whose images are in a folder and in prepared tars, and whose texts are in the tars."""
+    folder = tmp_path_factory.mktemp("aux")
+    (folder / "pictures/a").mkdir(parents=True)
+    members, lines = [], []
+    for at in range(9):
+        name = f"a/p{at}.png" if at % 2 else f"p{at}.png"
+        (folder / "pictures" / name).write_bytes(image(8 + 8 * (at % 4), 8))
+        told = {"json": json.dumps({"said": f"S{at}."}).encode(), "txt": f"T{at}".encode()}
+        members.append((f"d/t{at}", {"png": image(8, 8 + 8 * (at % 3), at), **told}))
+        lines.append({"image": name, "n": at, "caption": f"C{at}. "})
+    prepare(folder / "texts", members, *NONE, shards=2)
+    prepare_lines(folder / "x.jsonl", lines, blank=(3, 7))
+    return folder
+
+
+def test_lines_with_aux_are_energons_cooked_samples(aux_folder, tokenizer):
+    aux = {"pictures": "filesystem://pictures", "texts": "./texts"}
+    nodes = [
+        {"path": "x.jsonl", "aux": aux},
+        {"path": "x.jsonl", "aux": {"pictures": {"fs_path": "pictures"}, "texts": {"path": "texts"}}},
+        {"path": "./x.jsonl", "subset": {"range": [2, 8]}, "aux": aux},
+        {"path": "./x.jsonl", "subset": {"range": ["25%", "80%"]}, "split_part": "other", "aux": aux},
+        {"blend": [
+            {"path": "x.jsonl", "aux": aux, "subset": {"range": [0, 4]}, "weight": 2},
+            {"path": "x.jsonl", "aux": {**aux, "pictures": f"filesystem://{aux_folder}/pictures"},
+             "subset": {"range": [4, "end"]}},
+        ]},
+    ]  # fmt: skip
+
+    @theirs.stateless
+    def cook(sample, pictures, texts):
+        about, number = sample["json"], sample["json"]["n"]
+        images = [pictures.get(about["image"], sample), texts.get(f"d/t{number}.png", sample)]
+        told = texts.get(f"d/t{number}.json", sample)["said"] + texts[f"d/t{number}.txt"][0]
+        return theirs.CaptioningSample(
+            **theirs.basic_sample_keys(sample), image=[one.size for one in images], caption=about["caption"] + told
+        )
+
+    def ours(sample, pictures, texts):
+        about, number = sample["json"], sample["n"]
+        images = [pictures.get(about["image"], sample), texts.get(f"d/t{number}.png", sample)]
+        told = texts.get(f"d/t{number}.json", sample)["said"] + texts[f"d/t{number}.txt"][0]
+        return {"text": about["caption"] + told, "images": images}
+
+    function = gm.RecordFunction(ours, {"json": "json", "n": "json[n]"})
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=function)
+    for node in nodes:
+        file = metadataset(aux_folder / "mix.yaml", train=node)
+        expected = sorted((sample.caption, sample.image) for sample in cooked(file, cook))
+        mixture = gm.Mixture.from_energon(file, sample=sample, epochs=1)
+        found = read(mixture, tokenizer, sample=None)
+        sizes = [[(4 * columns, 4 * rows) for _, rows, columns in grids] for _, _, grids in found]
+        assert sorted((one[1], size) for one, size in zip(found, sizes, strict=True)) == expected
+        assert len(expected) > 3
+
+
+def test_a_folder_of_aux_has_the_images_of_lines(aux_folder, tokenizer):
+    file = metadataset(aux_folder / "mix.yaml", train={"path": "x.jsonl", "aux": {"of": "filesystem://pictures"}})
+
+    @theirs.stateless
+    def cook(sample, of):
+        own = {"image": of.get(sample["json"]["image"]).size, "caption": sample["json"]["caption"]}
+        return theirs.CaptioningSample(**theirs.basic_sample_keys(sample), **own)
+
+    expected = [(sample.caption, *sample.image) for sample in cooked(file, cook)]
+    sample = gm.ImageText(MODEL, text=gm.Text("caption"))
+    found = read(gm.Mixture.from_energon(file, sample=sample, epochs=1), tokenizer, sample=None)
+    assert [(text, 4 * columns, 4 * rows) for _, text, ((_, rows, columns),) in found] == expected
+
+
+def test_primary_has_the_parts_of_other_samples(aux_folder, tokenizer):
+    path = aux_folder / "texts"
+    (path / ".nv-meta/dataset.yaml").write_text(
+        json.dumps({"__module__": "megatron.energon", "__class__": "CrudeWebdataset", "subflavors": {}})
+    )
+    file = metadataset(aux_folder / "mix.yaml", train={"path": "texts", "aux": {"pictures": "filesystem://pictures"}})
+
+    def parts(primary, pictures, number):
+        other = primary.get(f"d/t{(number + 1) % 9}.json")["said"]
+        return [primary.get(".png"), pictures.get("p0.png")], other + primary.get(".txt")
+
+    @theirs.stateless
+    @theirs.cooker(need_primary=True)
+    def cook(sample, primary, pictures):
+        images, text = parts(primary, pictures, int(sample["__key__"][3:]))
+        own = {"image": [one.size for one in images], "caption": text}
+        return theirs.CaptioningSample(**theirs.basic_sample_keys(sample), **own)
+
+    def ours(sample, primary, pictures):
+        images, text = parts(primary, pictures, int(sample["__key__"][3:]))
+        return {"text": text, "images": images}
+
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(ours, ["json"]))
+    found = read(gm.Mixture.from_energon(file, sample=sample, epochs=1), tokenizer, sample=None)
+    sizes = [[(4 * columns, 4 * rows) for _, rows, columns in grids] for _, _, grids in found]
+    expected = [(sample.caption, sample.image) for sample in cooked(file, cook)]
+    assert [(text, size) for (_, text, _), size in zip(found, sizes, strict=True)] == expected
+    assert len(expected) == 9

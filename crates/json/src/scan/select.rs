@@ -54,6 +54,13 @@ impl Selector {
         self.root.select(scanner, offsets)
     }
 
+    /// Notes the offset of the object of a valid line, which an empty path wants.
+    pub(super) fn note_object(&self, line: &str, offsets: &mut Offsets) {
+        if self.root.path.is_some() {
+            self.root.note(line.find('{').unwrap_or_default(), offsets);
+        }
+    }
+
     /// The node of a key of the line's object.
     pub(super) fn member(&self, key: &str) -> Option<&Node> {
         self.root.members.get(key)

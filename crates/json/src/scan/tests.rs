@@ -5,7 +5,7 @@ use std::path::{Path, PathBuf};
 
 use proptest::prelude::*;
 
-use super::extract;
+use super::{Offsets, Selector, extract, extract_if, select};
 
 /// The text of a line, or the message of its fault.
 fn read(line: &[u8]) -> Result<String, String> {
@@ -90,6 +90,18 @@ fn dotted_key_is_the_key_itself_or_leads_into_objects() {
         let found = read(line).unwrap_err();
         assert!(found.starts_with(message), "{found}");
     }
+}
+
+#[test]
+fn empty_path_is_the_object_itself() {
+    let key = vec![crate::path::Step::Key("a".to_owned())];
+    let selector = Selector::new(&[vec![], key]);
+    let (mut offsets, mut text) = (Offsets::new(), String::new());
+    let line = br#"  {"a": {"b": "{"}, "t": "x"} "#;
+    select(line, &selector, &mut offsets).unwrap();
+    assert_eq!(offsets, [Some(2), Some(8)]);
+    extract_if(line, "t", &mut text, &selector, &mut offsets, |_| true).unwrap();
+    assert_eq!((&*text, &*offsets), ("x", &[Some(2), Some(8)][..]));
 }
 
 #[test]

@@ -3,13 +3,14 @@
 import struct
 import tarfile
 from collections.abc import Sequence
+from pathlib import Path
 from typing import Any
 
 import numpy.typing as npt
 
 
 class SampleKeys:
-    """The keys of samples by shard and record. They are in the tars, where `.tar.idx` says.
+    """The keys of samples by shard and record. They are in the tars, where `.tar.idx` says; of JSONL they are numbers.
 
     Args:
       pieces: the shards, as `PackedDataset.pieces` lists them.
@@ -28,6 +29,8 @@ class SampleKeys:
         path, name = piece.path, piece.name.rpartition("/")[2]
         if piece.start:  # whose records are counted from there
             return f"{name}/#{record}"
+        if path.endswith(".jsonl") and Path(f"{path}.idx").is_file():
+            return str(record)
         try:
             with open(f"{path}.idx", "rb") as index, open(path, "rb") as file:  # noqa: PTH123
                 index.seek(8 * record)
