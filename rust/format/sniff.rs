@@ -74,7 +74,7 @@ const BINARY: [(&[u8], &str); 8] = [
 
 /// The first bytes of a member of a zip, and where its name begins.
 const ZIP: (&[u8], usize) = (b"PK\x03\x04", 30);
-/// What zips are whose first member has a name that ends so. The last one is any zip.
+/// Kinds of zips, by the end of the name of their first member. The last one is any zip.
 const ZIPS: [(&str, &str); 6] = [
     ("/data.pkl", "a file of torch.save, which is never loaded; convert it to JSON lines"),
     ("/.format_version", "a file of torch.save, which is never loaded; convert it to JSON lines"),

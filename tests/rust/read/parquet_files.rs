@@ -620,7 +620,7 @@ fn numbers_of_lists_are_those_of_their_pages() {
         (3, [3, 5, 5], 3, Some("row group 0 has other rows than the 3 of the footer;")),
         (5, [5, 5, 5], 4, Some("row group 0 ends 1 rows before the number in the footer;")),
         (4, [4, 4, 4], 0, Some("its column chunk has more values than the 4 of the footer (the page")),
-        (4, [4, 5, 6], 3, Some("the pages of a column chunk have 5 values in place of 6;")),
+        (4, [4, 5, 6], 0, Some("the pages of a column chunk have 5 values in place of 6;")),
     ] {
         let bytes = with_numbers(&bytes, of_group, &of_columns);
         let mut reader =
