@@ -33,7 +33,7 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
                 }
                 continue;
             }
-            // Of a conversation of which nothing is written nothing is trained on, which is another error.
+            // If nothing is written, nothing is trained on, which is another error.
             None | Some(Val::None(_)) if !rendering.text().is_empty() => {
                 let written = written.get_or_insert_with(|| Written::of(rendering));
                 check_keys(session, written, index, message)?;
