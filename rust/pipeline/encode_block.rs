@@ -470,6 +470,7 @@ fn is_sampled(document: &Document, share: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::block::SampleEntry;
     use crate::lane::cursor::Cursor;
     use crate::lane::reader::LaneReader;
     use crate::pack::tests::{folder_of, lines};

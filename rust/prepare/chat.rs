@@ -261,10 +261,8 @@ impl Conversations {
         let Some(Value::Object(first)) = all.first() else { return None };
         let keys: Vec<_> = first.iter().map(|(key, _)| &**key).collect();
         let is_share_gpt = ["from", "value"].iter().all(|key| message::get(first, key).is_some());
-        let advice = match self.takes_format() {
-            true if is_share_gpt => format!("; set {SHARE_GPT}"),
-            _ => String::new(),
-        };
+        let is_format = self.takes_format() && is_share_gpt;
+        let advice = if is_format { format!("; set {SHARE_GPT}") } else { String::new() };
         Some(format!("expected a role and content in message 0, found the keys {keys:?}{advice}"))
     }
 
