@@ -14,9 +14,10 @@ const MEDIA: [&str; 3] = ["image", "video", "audio"];
 /// The roles whose messages a template writes, or leaves out on purpose: many take no system prompt.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
 
-/// The keys of a message that name or order it, or hold reasoning, of which a template may write nothing.
-const NOT_WORDS: [&str; 7] =
-    ["role", "name", "id", "tool_call_id", "reasoning", "reasoning_content", "thinking"];
+/// The keys under which data sets have what a message says, in place of its content. Others name or order it, and a message
+/// without content may say nothing.
+const SAYING: [&str; 9] =
+    ["text", "value", "message", "body", "utterance", "prompt", "response", "question", "answer"];
 
 /// Checks that the words of messages of other roles, and of content in parts, are in the text, and that the parts are not
 /// printed as Python spells them.
@@ -92,9 +93,7 @@ fn check_keys(session: &Session<'_>, written: &Written<'_>, index: usize, messag
     for (key, value) in message.entries {
         match (key, value) {
             (_, Val::List(_) | Val::Dict(_)) => return Ok(()), // such as the calls of a tool
-            (Val::Str(key), Val::Str(text))
-                if !text.text.trim().is_empty() && !NOT_WORDS.contains(&key.text) =>
-            {
+            (Val::Str(key), Val::Str(text)) if !text.text.trim().is_empty() && SAYING.contains(&key.text) => {
                 if !is_lost(session, written, **text) {
                     return Ok(());
                 }

@@ -214,6 +214,7 @@ def test_state_of_before_continues_with_arguments_kept(tmp_path, folder):
         ({"role": "user", "content": ["words"]}, "prints the list as Python spells it"),
         ({"role": "user"}, None),
         ({"role": "user", "id": "1", "text": " "}, None),
+        ({"role": "user", "content": None, "model": "other words"}, None),
         ({"role": "user", "content": None, "text": "words"}, r"leaves out those under \"text\""),
     ],
 )
