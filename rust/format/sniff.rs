@@ -9,13 +9,16 @@ use crate::store::Source;
 
 /// Other kinds of files that people pass as shards: their first bytes, where `?` is any byte, and how a message names them
 /// and advises. No line of JSON or of a row list begins so.
-const OTHERS: [(&[u8], &str); 24] = [
+const OTHERS: &[(&[u8], &str)] = &[
     (b"\xfd7zXZ", "xz; convert it to gzip"),
     (b"BZh?1AY&SY", "bzip2; convert it to gzip"),
     (b"BZh?\x17rE8P", "bzip2; convert it to gzip"),
     (b"\x04\x22\x4d\x18", "LZ4; convert it to gzip"),
+    (b"\x02\x21\x4c\x18", "LZ4; convert it to gzip"),
     (b"\xff\x06\0\0sNaPpY", "Snappy; convert it to gzip"),
-    (b"PK\x03\x04", "a zip archive; pass the files that it holds"),
+    (b"\x1f\x9d", "data of compress; convert it to gzip"),
+    (b"\x89LZO\0", "lzop; convert it to gzip"),
+    (b"]\0\0", "LZMA; convert it to gzip"),
     (b"PK\x05\x06", "a zip archive; pass the files that it holds"),
     (b"7z\xbc\xaf", "a 7z archive; pass the files that it holds"),
     (b"Rar!\x1a", "a RAR archive; pass the files that it holds"),
@@ -23,7 +26,21 @@ const OTHERS: [(&[u8], &str); 24] = [
     (b"FEA1\0", "Feather of version 1; write it again with version=2"),
     (b"\x89HDF", "HDF5; convert it to Parquet"),
     (b"SQLite format 3\0", "a database of SQLite; export its table to Parquet"),
-    (b"\x80?\x95", "a pickle, which is never loaded; convert it to JSON lines"),
+    (b"\x80\x02", PICKLE),
+    (b"\x80\x03", PICKLE),
+    (b"\x80\x04", PICKLE),
+    (b"\x80\x05", PICKLE),
+    (b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1", "a document of Excel or Word; export it to Parquet or JSON lines"),
+    (b"??????\0\0{", "safetensors, which hold weights; pass the text that a model is trained on"),
+    (b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f", "Riegeli or ArrayRecord; convert it to Parquet or JSON lines"),
+    (b"????????????????\xde\xc0\xef\xbe", "a database of LMDB; convert it to Parquet or JSON lines"),
+    (b"%PDF-", "a PDF; extract its text to Parquet or JSON lines"),
+    (b"WARC/1.", "WARC; extract its texts to Parquet or JSON lines"),
+    (b"\xff\xd8\xff", IMAGE),
+    (b"\x89PNG", IMAGE),
+    (b"\0\0??ftyp", MEDIA),
+    (b"\x1aE\xdf\xa3", MEDIA),
+    (b"HTTP/1.", "an answer of a web server; download the shard again"),
     (b"\xff\xfe\0\0", "UTF-32; convert it to UTF-8"),
     (b"\0\0\xfe\xff", "UTF-32; convert it to UTF-8"),
     (b"\xff\xfe", "UTF-16; convert it to UTF-8"),
@@ -31,9 +48,40 @@ const OTHERS: [(&[u8], &str); 24] = [
     (b"version https://git-lfs", "a Git LFS pointer; download the file itself with git lfs pull"),
     (b"<!doctype html", "a web page; download the shard again"),
     (b"<html", "a web page; download the shard again"),
+    (b"<head", "a web page; download the shard again"),
+    (b"<body", "a web page; download the shard again"),
     (MAGIC, NOT_IDS),
     (b"MMIDIDX", "the index of a file of ids; name the .bin beside it alone"),
-    (b"<?xml", "XML, in which object stores report errors; download the shard again"),
+    (b"<?xml", XML),
+    (b"<error>", XML),
+];
+const PICKLE: &str = "a pickle, which is never loaded; convert it to JSON lines";
+const IMAGE: &str = "an image; put images into tars, or name them in records";
+const MEDIA: &str = "a video or a recording; put videos into tars, or name them in records";
+const XML: &str = "XML, in which object stores report errors; download the shard again";
+
+/// The same, where a text may begin so, too: a control byte follows.
+const BINARY: [(&[u8], &str); 8] = [
+    (b"ORC", "ORC; convert it to Parquet"),
+    (b"????????DUCK", "a database of DuckDB; export its table to Parquet"),
+    (b"LZIP", "lzip; convert it to gzip"),
+    (b"GGUF", "GGUF, which holds weights; pass the text that a model is trained on"),
+    (b"GIF8", IMAGE),
+    (b"RIFF", MEDIA),
+    (b"OggS", MEDIA),
+    (b"ID3", MEDIA),
+];
+
+/// The first bytes of a member of a zip, and where its name begins.
+const ZIP: (&[u8], usize) = (b"PK\x03\x04", 30);
+/// Kinds of zips, by the end of the name of their first member. The last one is any zip.
+const ZIPS: [(&str, &str); 6] = [
+    ("/data.pkl", "a file of torch.save, which is never loaded; convert it to JSON lines"),
+    ("/.format_version", "a file of torch.save, which is never loaded; convert it to JSON lines"),
+    (".npy", "an .npz of NumPy; save each array as .npy, or convert it to Parquet"),
+    ("[Content_Types].xml", "a document of Excel or Word; export it to Parquet or JSON lines"),
+    ("_rels/.rels", "a document of Excel or Word; export it to Parquet or JSON lines"),
+    ("", "a zip archive; pass the files that it holds"),
 ];
 
 /// The names that promise something: the extension, how a message describes that, and the first bytes it has.
@@ -62,6 +110,49 @@ fn begins_with(bytes: &[u8], beginning: &[u8]) -> bool {
         || beginning[0] == b'<' && markup().is_some_and(|start| start.eq_ignore_ascii_case(beginning))
 }
 
+/// How a message names a file that begins with `head` and is read in no format, and advises.
+fn other(head: &[u8]) -> Option<&'static str> {
+    if tar::is_header(head) {
+        return None;
+    }
+    // The head of a tar has a name, and zero bytes.
+    let is_control = |byte: &u8| (1..8).contains(byte);
+    let binary = BINARY.iter().filter(|_| head.iter().any(is_control));
+    let named = OTHERS.iter().chain(binary).find(|(beginning, _)| begins_with(head, beginning));
+    named
+        .map(|(_, other)| *other)
+        .or_else(|| zip(head))
+        .or_else(|| is_tf_record(head).then_some("TFRecord; convert it to Parquet or JSON lines"))
+}
+
+fn zip(head: &[u8]) -> Option<&'static str> {
+    let (magic, start) = ZIP;
+    if !head.starts_with(magic) {
+        return None;
+    }
+    let length = head.get(start - 4..).and_then(|rest| rest.first_chunk());
+    let length = length.map_or(0, |length| u16::from_le_bytes(*length));
+    let name = head.get(start..).and_then(|rest| rest.get(..length.into())).unwrap_or_default();
+    ZIPS.iter().find(|(ending, _)| name.ends_with(ending.as_bytes())).map(|(_, what)| *what)
+}
+
+/// Whether the file begins with the length of a record, and a checksum of that: its CRC-32C, turned by 15 bits, plus a
+/// constant. So TensorFlow writes them.
+fn is_tf_record(head: &[u8]) -> bool {
+    let (Some(length), Some(&sum)) = (head.get(..8), head.get(8..).and_then(|rest| rest.first_chunk()))
+    else {
+        return false;
+    };
+    let mut crc = u32::MAX;
+    for byte in length {
+        crc ^= u32::from(*byte);
+        for _ in 0..8 {
+            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
+        }
+    }
+    (!crc).rotate_right(15).wrapping_add(0xa282_ead8) == u32::from_le_bytes(sum)
+}
+
 /// Recognises a shard by the first bytes of `source`, then by the extension of `name`. The error says what was expected
 /// and what was found.
 pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Format), String> {
@@ -73,7 +164,7 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
         named.map_or("JSON lines (plain, gzip or Zstandard), Parquet, Arrow or tar", |(_, what, _)| what);
     let is_tar = TARS.iter().any(|extension| has_extension(name, extension));
     let inflated = if is_tar { Format::Tar } else { Format::Jsonl };
-    if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
+    if let Some(other) = other(head) {
         return Err(format!("expected {expected}, found {other}"));
     }
     if head.starts_with(&GZIP_MAGIC) {
@@ -122,7 +213,7 @@ pub(super) const NOT_IDS: &str = "an array of NumPy; read its ids with sample=gm
 /// How a message names a file that is compressed, whose inflated bytes begin with `head`, and advises. None: it may hold
 /// lines.
 pub(super) fn not_lines(head: &[u8]) -> Option<&'static str> {
-    if let Some((_, other)) = OTHERS.iter().find(|(beginning, _)| begins_with(head, beginning)) {
+    if let Some(other) = other(head) {
         Some(other)
     } else if head.starts_with(&GZIP_MAGIC) || head.starts_with(&ZSTD_MAGIC) {
         Some("a compressed file again; inflate it once")

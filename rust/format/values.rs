@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gristmill_json::{Content, Line, Path, Typed, View};
+use gristmill_json::{Content, Line, Path, Typed, View, keys};
 
 /// The wanted values of a record and its sidecars.
 #[derive(Clone, Copy)]
@@ -49,6 +49,14 @@ impl<'a> Values<'a> {
     /// The name of the record's shard.
     pub fn shard(&self) -> &'a str {
         self.shard
+    }
+
+    /// The keys of a record that is a line, for messages.
+    pub fn keys(&self) -> Option<String> {
+        match self.record {
+            Record::Line(Line { line, .. }) => Some(keys(line.as_bytes())),
+            Record::Row(..) => None,
+        }
     }
 
     /// The value of the path with this index in the projection.

@@ -163,8 +163,10 @@ impl Packer {
             if last.replace((source, document.position)) == Some((source, document.position)) {
                 continue;
             }
-            let shard = &self.stream.sources[source].shards[document.shard as usize];
-            let reason = format!("image {number}{place} cannot be decoded: {reason}");
+            let of = &self.stream.sources[source];
+            let shard = &of.shards[document.shard as usize];
+            let medium = of.prepare.medium().kind();
+            let reason = format!("{medium} {number}{place} cannot be decoded: {reason}");
             let error = document.position.error(shard, of_sample(&key, &reason));
             self.step.untrain(index);
             self.undecodable.push(error.clone());

@@ -20,7 +20,7 @@ use crate::lane::block::{Document, RawBlock, ReadEnd, SampleBlock};
 use crate::lane::cursor::{Cursor, RecordPosition};
 use crate::lane::id_buffer::IdBuffer;
 use crate::lane::reader::LaneReader;
-use crate::pipeline::encode_block::{Encoded, samples_of};
+use crate::pipeline::block_samples::{Encoded, samples_of};
 use crate::prepare::values::SourceFields;
 use crate::prepare::{Prepare, Prepared, Sample};
 use crate::spec::sidecars::Sidecars;

@@ -227,6 +227,12 @@ impl Pipeline {
         self.undelivered.taken()
     }
 
+    /// While steps are made that are not delivered: the next one, and the first one that is delivered again.
+    pub fn skipping(&self) -> Option<(u64, u64)> {
+        let step = self.taken.step;
+        self.skipping.as_ref().map(|_| (step, delivered_from(&self.stream, &self.committed, step)))
+    }
+
     /// How many batches are taken and not delivered.
     pub fn undelivered(&self) -> usize {
         self.undelivered.len()

@@ -92,7 +92,8 @@ impl ImageDecoder {
         Ok(match fault {
             Fault::Damaged(reason) => PixelFault::Damaged { key, reason },
             Fault::Failed(reason) => {
-                let reason = of_sample(&key, &format!("the pixels of an image cannot be made: {reason}"));
+                let medium = self.stream.sources[image.source].prepare.medium().one();
+                let reason = of_sample(&key, &format!("the pixels of {medium} cannot be made: {reason}"));
                 PixelFault::Unreadable(self.error(image, image.file.place.byte(), reason))
             }
         })
@@ -141,7 +142,7 @@ impl ImageDecoder {
                 into.clear();
                 into.resize(*bytes as usize, 0);
                 return read_exact_at(&mut *open, *offset, into).map_err(|error| {
-                    let reason = format!("expected to read the image {:?} again, found: {error}", file.path);
+                    let reason = format!("expected to read {:?} again, found: {error}", file.path);
                     self.error(image, None, reason)
                 });
             }
@@ -161,7 +162,10 @@ impl ImageDecoder {
                 shard: Arc::clone(shard.name()),
                 record: None,
                 byte: Some(offset),
-                reason: format!("expected to read an image of {bytes} bytes again, found: {error}"),
+                reason: format!(
+                    "expected to read {} of {bytes} bytes again, found: {error}",
+                    stream.prepare.medium().one()
+                ),
             })
         })
     }

@@ -6,20 +6,19 @@ use std::sync::{Arc, Mutex, PoisonError};
 
 use crate::encode::{EncodeWorker, Encoder, Engine};
 use crate::error::{Error, Result, ShardError, caught};
-use crate::format::{AfterError, Position, RawRecord};
-use crate::lane::block::{BadRecord, Document, RawBlock, RawEntry, SampleBlock, SampleEntry};
+use crate::lane::block::{Document, RawBlock, SampleBlock};
 use crate::lane::cursor::RecordPosition;
 use crate::lane::id_buffer::{IdBuffer, IdPool};
 use crate::pack::trained;
+use crate::pipeline::block_samples::{Encoded, samples_of};
 use crate::prepare::fill_in_the_middle::Part;
-use crate::prepare::image_text::{ImageTexts, TextPart, of_sample};
-use crate::prepare::sidecars::Joined;
+use crate::prepare::image_text::{ImageTexts, TextPart};
 use crate::prepare::turns::Fit;
 use crate::prepare::{
     Prepare, Prepared, Sample, TextWithFields, token_weights, trained_tokens, trains_words,
 };
 use crate::random::hash;
-use crate::spec::{OnError, RowSpec, SourceSpec, Truncation, UntrainedRows};
+use crate::spec::{RowSpec, SourceSpec, Truncation, UntrainedRows};
 
 /// The reference takes a hundred times the size of a text in memory. Longer ones are not verified, and where it is the
 /// engine, they are encoded by one thread at a time.
@@ -462,236 +461,6 @@ fn advice(prepare: &Prepare) -> &'static str {
     }
 }
 
-/// The result of encoding a prepared record.
-pub(crate) enum Encoded {
-    /// A document with its number of tokens.
-    Document(Document),
-    /// Nothing, because it was asked for.
-    Filtered,
-    /// Nothing, because it cannot be used.
-    Bad(ShardError),
-}
-
-/// Turns raw records into samples, and removes them from `raw`. `encode` appends the ids of a document's text, whose
-/// number it fills in; of other results they are removed again. A document that it cannot encode ends the block, and so does a bad record that stops the run.
-pub(crate) fn samples_of(
-    spec: &SourceSpec,
-    raw: &mut RawBlock,
-    mut ids: IdBuffer,
-    prepared: &mut Prepared,
-    mut encode: impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
-) -> SampleBlock {
-    let mut entries = Vec::with_capacity(raw.entries.len());
-    let mut bytes = &*raw.bytes;
-    let mut sidecars = &*raw.sidecars;
-    let carried = raw.carried.take();
-    for entry in raw.entries.drain(..) {
-        let entry = match entry {
-            RawEntry::Record { kind, position, shard, next, length, images } => {
-                let (record, rest) = bytes.split_at(length);
-                bytes = rest;
-                let RecordPosition { record: number, byte, .. } = position;
-                let at = Position { record: number, byte };
-                let record = RawRecord { images: images.as_deref(), ..RawRecord::new(kind, at, record) };
-                let of_record = &spec.shards[shard as usize];
-                let joined = (!spec.sidecars.kinds.is_empty())
-                    .then(|| Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes));
-                if carried.as_ref().is_some_and(|carried| carried.has_record(position)) {
-                    entries.push(SampleEntry::Carried(next));
-                    continue;
-                }
-                let is_kept = if let Some(joined) = joined {
-                    spec.prepare.joined_record(&spec.read, &spec.fields, of_record, record, joined, prepared)
-                } else {
-                    spec.prepare.record(&spec.read, &spec.fields, of_record, record, prepared)
-                };
-                let failed = prepared.samples.failed.take();
-                let samples = &prepared.samples;
-                let encoded = match is_kept {
-                    Ok(true) => {
-                        let record = Document { position, shard, ..Document::default() };
-                        encode_samples(spec, samples, record, next, &mut ids, &mut entries, &mut encode)
-                    }
-                    Ok(false) => Ok(Record::Filtered),
-                    Err(error) => failed.map_or(Ok(Record::Bad(error)), Err),
-                };
-                match encoded {
-                    Ok(Record::Samples) => continue,
-                    Ok(Record::Filtered) => filtered(&mut entries, next),
-                    Ok(Record::Bad(mut error)) => {
-                        error.reason = of_sample(&samples.key, &error.reason);
-                        SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
-                    }
-                    Err(error) => SampleEntry::Failed { error, position },
-                }
-            }
-            RawEntry::Dropped(next) => filtered(&mut entries, next),
-            RawEntry::Carried(next) => SampleEntry::Carried(next),
-            RawEntry::Unreadable(bad) => SampleEntry::Bad(bad),
-            RawEntry::ShardEnd(end) => SampleEntry::ShardEnd(end),
-        };
-        let stops = match &entry {
-            SampleEntry::Failed { .. } => true,
-            SampleEntry::Bad(_) => spec.on_error == OnError::Raise,
-            SampleEntry::Document { .. }
-            | SampleEntry::Filtered { .. }
-            | SampleEntry::Carried(_)
-            | SampleEntry::ShardEnd(_) => false,
-        };
-        entries.push(entry);
-        if stops {
-            break;
-        }
-    }
-    SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
-}
-
-/// The result of encoding the samples of a record.
-enum Record {
-    /// Entries, of which the last one ends the record.
-    Samples,
-    /// Nothing, because it was asked for.
-    Filtered,
-    /// Nothing, because it cannot be used.
-    Bad(ShardError),
-}
-
-/// Appends the entries and ids of the samples of a record, from that of its position on. It has none unless each of them
-/// can be used or is left out.
-fn encode_samples(
-    spec: &SourceSpec,
-    samples: &[Sample],
-    record: Document,
-    next: Position,
-    ids: &mut IdBuffer,
-    entries: &mut Vec<SampleEntry>,
-    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
-) -> Result<Record> {
-    if spec.prepare.segments() > 1 {
-        return encode_pair(spec, samples, record, next, ids, entries, encode);
-    }
-    let (first_entry, before) = (entries.len(), ids.mark());
-    let first = record.position.sample as usize;
-    if first > 0 && first >= samples.len() {
-        let reason = format!(
-            "the state is at sample {first} of a record, found that it has {}, counted from 0: it was saved with \
-             other data or settings",
-            samples.len()
-        );
-        let error = record.position.error(&spec.shards[record.shard as usize], reason);
-        return Err(Error::State(error.to_string()));
-    }
-    let mut filtered_samples = 0;
-    for (number, sample) in samples.iter().enumerate().skip(first) {
-        let position = RecordPosition { sample: number as u64, ..record.position };
-        let document = Document { position, text_bytes: sample.bytes(), ..record };
-        let before_sample = ids.mark();
-        let error = match encode(sample, document, ids) {
-            Ok(Encoded::Document(document)) => {
-                let document =
-                    Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
-                entries.push(SampleEntry::Document { document, next: None });
-                ids.add_sample(&sample.values);
-                continue;
-            }
-            Ok(Encoded::Filtered) => {
-                ids.return_to(before_sample);
-                filtered_samples += 1;
-                continue;
-            }
-            Ok(Encoded::Bad(error)) => Ok(Record::Bad(error)),
-            Err(error) => Err(error),
-        };
-        ids.return_to(before);
-        entries.truncate(first_entry);
-        return error;
-    }
-    match entries[first_entry..].last_mut() {
-        Some(SampleEntry::Document { document, next: end }) => {
-            document.filtered_samples += filtered_samples;
-            *end = Some(next);
-            Ok(Record::Samples)
-        }
-        _ => Ok(Record::Filtered),
-    }
-}
-
-/// The same of a pair, which is one document: of a length that fits into a row.
-fn encode_pair(
-    spec: &SourceSpec,
-    samples: &[Sample],
-    record: Document,
-    next: Position,
-    ids: &mut IdBuffer,
-    entries: &mut Vec<SampleEntry>,
-    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
-) -> Result<Record> {
-    if samples.is_empty() {
-        return Ok(Record::Filtered);
-    }
-    let before = ids.mark();
-    let first_image = ids.images.len();
-    let mut pair = Document { only_stops: true, ..record };
-    for sample in samples {
-        let images_before = ids.images.len();
-        match encode(sample, record, ids) {
-            Ok(Encoded::Document(own)) => {
-                pair.split = pair.tokens;
-                for image in &mut ids.images[images_before..] {
-                    image.token += pair.split as u32;
-                }
-                pair.images += own.images;
-                pair.tokens += own.tokens;
-                pair.text_bytes += sample.bytes();
-                pair.only_stops &= own.only_stops;
-                ids.add_sample(&sample.values);
-            }
-            left_out => {
-                ids.return_to(before);
-                return left_out.map(|left_out| match left_out {
-                    Encoded::Bad(error) => Record::Bad(error),
-                    _ => Record::Filtered,
-                });
-            }
-        }
-    }
-    let RowSpec { sequence_length, truncation, .. } = spec.rows;
-    let elements = spec.rows.elements(pair.split) + pair.tokens - pair.split;
-    if let Prepare::ImageText(rules) = &spec.prepare
-        && let Some(misfit) = rules.misfit(elements, &ids.images[first_image..], sequence_length)
-    {
-        ids.return_to(before);
-        return Ok(match truncation {
-            Truncation::Drop => Record::Filtered,
-            _ => Record::Bad(pair.position.error(&spec.shards[pair.shard as usize], misfit)),
-        });
-    }
-    if elements > sequence_length {
-        ids.return_to(before);
-        if truncation == Truncation::Drop {
-            return Ok(Record::Filtered);
-        }
-        let reason = format!(
-            "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
-             truncation=\"error\" demands, found {elements}; raise sequence_length=, or leave such pairs out with \
-             truncation=\"drop\""
-        );
-        return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
-    }
-    entries.push(SampleEntry::Document { document: pair, next: Some(next) });
-    Ok(Record::Samples)
-}
-
-/// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.
-fn filtered(entries: &mut Vec<SampleEntry>, next: Position) -> SampleEntry {
-    let before = match entries.last() {
-        Some(SampleEntry::Filtered { records, .. }) => *records,
-        _ => return SampleEntry::Filtered { records: 1, next },
-    };
-    entries.pop();
-    SampleEntry::Filtered { records: before + 1, next }
-}
-
 /// Whether a document is in the share that is verified: the same documents in every run.
 fn is_sampled(document: &Document, share: f64) -> bool {
     let Document { position: RecordPosition { epoch, record, .. }, shard, .. } = *document;
@@ -701,6 +470,7 @@ fn is_sampled(document: &Document, share: f64) -> bool {
 #[cfg(test)]
 mod tests {
     use super::*;
+    use crate::lane::block::SampleEntry;
     use crate::lane::cursor::Cursor;
     use crate::lane::reader::LaneReader;
     use crate::pack::tests::{folder_of, lines};

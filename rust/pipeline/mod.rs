@@ -1,5 +1,6 @@
 //! From the lanes to the consumer: the workers, their schedule, and the batches in order.
 
+pub mod block_samples;
 mod consumer;
 mod decode_images;
 pub mod encode_block;

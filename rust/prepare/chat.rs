@@ -99,6 +99,9 @@ pub(crate) enum Given<'a> {
 /// The name of tools in messages.
 const TOOLS: &str = "a list of tools";
 
+/// The argument that reads messages of `ShareGPT`.
+const SHARE_GPT: &str = "format=\"sharegpt\"";
+
 /// The argument that names the key of a completion.
 const COMPLETION: &str = "completion_field";
 
@@ -232,7 +235,7 @@ impl Conversations {
         if let (Some(training), Some(completion), Given::Value(Value::List(all))) =
             (&mut training, &self.completion, messages)
         {
-            let trained = list_of(completion, completion.of(values), COMPLETION)?.items().count();
+            let trained = list_of(completion, completion.of(values), values, COMPLETION)?.items().count();
             // Turns of the completion may be left out, too.
             training.to_mut().on = TrainOn::From(all.len().saturating_sub(trained));
         }
@@ -243,7 +246,29 @@ impl Conversations {
             Some(training) => self.template.render_samples(&chat, training, self.unit),
             None => self.template.render(&chat).map(|rendering| vec![Trained::from(rendering)]),
         };
-        rendered.map_err(|error| error.to_string())
+        rendered.map_err(|error| match self.without_role(messages) {
+            Some(found) => format!("{found}: {error}"),
+            None => error.to_string(),
+        })
+    }
+
+    /// The message about a conversation that the template refuses, if its first message has no role.
+    fn without_role(&self, messages: &Given<'_>) -> Option<String> {
+        if self.format != MessageFormat::Messages || !messages.lacks_role() {
+            return None;
+        }
+        let Ok(Value::List(all)) = self.in_memory(messages.clone()) else { return None };
+        let Some(Value::Object(first)) = all.first() else { return None };
+        let keys: Vec<_> = first.iter().map(|(key, _)| &**key).collect();
+        let is_share_gpt = ["from", "value"].iter().all(|key| message::get(first, key).is_some());
+        let is_format = self.takes_format() && is_share_gpt;
+        let advice = if is_format { format!("; set {SHARE_GPT}") } else { String::new() };
+        Some(format!("expected a role and content in message 0, found the keys {keys:?}{advice}"))
+    }
+
+    /// Whether the sample has an argument for the format of its messages.
+    fn takes_format(&self) -> bool {
+        self.format == MessageFormat::Messages && self.completion.is_none()
     }
 
     /// The messages of a record, as templates take them.
@@ -260,7 +285,12 @@ impl Conversations {
             }
         }
         let argument = if self.completion.is_some() { "prompt_field" } else { "field" };
-        let list = list_of(&self.messages, found, argument)?;
+        let list = list_of(&self.messages, found, values, argument).map_err(|error| match found {
+            None if self.takes_format() => {
+                format!("{error}, and set {SHARE_GPT} if its messages have from and value")
+            }
+            _ => error,
+        })?;
         let system = system.filter(|system| system.content() != Content::Null);
         let system = system.map(format::text).transpose().map_err(|found| {
             let key = self.system.as_ref().map_or("system", Field::key);
@@ -273,7 +303,7 @@ impl Conversations {
             }
             let mut messages = self.in_memory(Given::View(list))?;
             if let Some(completion) = &self.completion {
-                let completion = list_of(completion, completion.of(values), COMPLETION)?;
+                let completion = list_of(completion, completion.of(values), values, COMPLETION)?;
                 messages = message::joined(messages, self.in_memory(Given::View(completion))?);
             }
             return match system {
@@ -306,6 +336,17 @@ impl Conversations {
 }
 
 impl<'a> Given<'a> {
+    /// Whether there are messages, and the first one has no role.
+    fn lacks_role(&self) -> bool {
+        match self {
+            Self::View(list) => list.items().next().is_some_and(|message| message.inside("role").is_none()),
+            Self::Value(Value::List(messages)) => {
+                messages.first().is_some_and(|message| message::role(message).is_empty())
+            }
+            Self::Value(_) | Self::Text(_) => false,
+        }
+    }
+
     /// The role of each message; an empty one of a message without.
     pub(crate) fn roles(&self) -> Vec<Cow<'a, str>> {
         let role = |message: View<'a>| match message.inside("role").map(View::content) {
@@ -359,9 +400,14 @@ fn given<'a>(value: View<'a>, key: &str, what: &str, bracket: char) -> Result<Op
 }
 
 /// The list of messages that was found under a key.
-fn list_of<'a>(field: &Field, found: Option<View<'a>>, argument: &str) -> Result<View<'a>, String> {
+fn list_of<'a>(
+    field: &Field,
+    found: Option<View<'a>>,
+    values: &Values<'_>,
+    argument: &str,
+) -> Result<View<'a>, String> {
     let what = "a list of messages";
-    let found = found.ok_or_else(|| field.missing(what, argument))?;
+    let found = found.ok_or_else(|| field.missing(values, what, argument))?;
     if found.is_array() {
         return Ok(found);
     }

@@ -59,15 +59,16 @@ impl Field {
     /// The string of a record under the key that an argument of the sample names. The error says so where there is none.
     pub fn text_of<'a>(&self, values: &Values<'a>, argument: &str) -> Result<Cow<'a, str>, String> {
         if self.of(values).is_none() {
-            return Err(self.missing("a string", argument));
+            return Err(self.missing(values, "a string", argument));
         }
         self.text(values)
     }
 
     /// The error of a record without the key that an argument of the sample names.
-    pub fn missing(&self, what: &str, argument: &str) -> String {
+    pub fn missing(&self, values: &Values<'_>, what: &str, argument: &str) -> String {
+        let found = values.keys().map(|keys| format!(", but an object {keys}")).unwrap_or_default();
         format!(
-            "expected {what} under the key {:?}, found no such key; name another one with {argument}=",
+            "expected {what} under the key {:?}, found no such key{found}; name another one with {argument}=",
             self.key
         )
     }

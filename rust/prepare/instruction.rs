@@ -48,7 +48,7 @@ impl Columns {
 /// The string under a key.
 fn required<'a>(field: &Field, values: &Values<'a>, argument: &str) -> Result<Cow<'a, str>, String> {
     match field.of(values).map(View::content) {
-        None => Err(field.missing("a string", argument)),
+        None => Err(field.missing(values, "a string", argument)),
         Some(Content::Text(text)) => Ok(text),
         Some(found) => Err(expected(field, &found)),
     }

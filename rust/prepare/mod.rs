@@ -29,7 +29,7 @@ use std::sync::atomic::AtomicBool;
 use gristmill_chat_template::{SampleUnit, TrainedSpan};
 
 use crate::error::{Error, ShardError};
-use crate::format::{GroupImages, Projection, RawKind, RawRecord, ReadOptions, Values};
+use crate::format::{GroupImages, Medium, Projection, RawKind, RawRecord, ReadOptions, Values};
 use crate::image::{Image, ImageModel, ImageRows};
 use crate::store::Shard;
 use chat::Conversations;
@@ -268,6 +268,11 @@ impl Prepare {
     /// The model of the images.
     pub fn image_model(&self) -> Option<&dyn ImageModel> {
         if let Self::ImageText(samples) = self { Some(&*samples.model) } else { None }
+    }
+
+    /// The medium that its model reads.
+    pub fn medium(&self) -> Medium {
+        if let Self::ImageText(samples) = self { samples.tokens.medium } else { Medium::default() }
     }
 
     /// Whether a sample without trained tokens is left out; else it is a bad record.

@@ -98,7 +98,7 @@ fn check_length(key: &Field, expected: usize, found: usize) -> Result<(), String
 
 /// The value under a key that an argument of the sample names.
 fn find<'a>(key: &Field, values: &Values<'a>, argument: &str) -> Result<View<'a>, String> {
-    key.of(values).ok_or_else(|| key.missing("a list", argument))
+    key.of(values).ok_or_else(|| key.missing(values, "a list", argument))
 }
 
 /// Calls `take` with the items of a list, each of which it must take. `items` are what they are, for messages.

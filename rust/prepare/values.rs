@@ -59,7 +59,7 @@ fn value_of(
 ) -> Result<Vec<u8>, String> {
     let mut bytes = Vec::new();
     let Some(key) = key else { return Ok(bytes) };
-    let view = key.of(values).ok_or_else(|| key.missing("a value", "fields"))?;
+    let view = key.of(values).ok_or_else(|| key.missing(values, "a value", "fields"))?;
     read_value(field, view, tokens, &mut bytes).map_err(|(expected, found)| {
         let (name, key) = (&field.name, key.key());
         format!("expected {expected} for the field {name:?} under the key {key:?}, found {found}")

@@ -189,8 +189,13 @@ fn decoded(bytes: &[u8]) -> Result<(Vec<u8>, [usize; 3]), Fault> {
 pub(super) fn attached<T>(call: impl FnOnce(Python<'_>) -> PyResult<T>) -> Result<T, Fault> {
     Python::try_attach(|py| {
         call(py).map_err(|error| {
+            let is_named = |wanted| error.get_type(py).name().is_ok_and(|name| name == wanted);
+            // It says itself which file is damaged, and how.
+            if is_named("ImageError") {
+                return Fault::Damaged(error.value(py).to_string());
+            }
             let reason = format!("the function raised {error}");
-            let is_ours = error.get_type(py).name().is_ok_and(|name| name == "ArgumentError");
+            let is_ours = is_named("ArgumentError");
             let is_of_image =
                 error.is_instance_of::<PyException>(py) && !error.is_instance_of::<PyMemoryError>(py);
             if is_of_image && !is_ours { Fault::Damaged(reason) } else { Fault::Failed(reason) }

@@ -3,6 +3,7 @@
 use std::num::NonZero;
 use std::sync::Arc;
 use std::sync::atomic::{AtomicU64, Ordering};
+use std::time::{Duration, Instant};
 
 use pyo3::prelude::*;
 use pyo3::types::{PyDict, PyList, PyString};
@@ -47,6 +48,9 @@ pub struct Taken {
 
 const NOBODY: u64 = 0;
 const ANYBODY: u64 = u64::MAX;
+
+/// How often a call that waits for the end of skipped steps says so.
+const NOTE_SKIPPING: Duration = Duration::from_secs(10);
 
 /// Shard indices per lane for an epoch, in reading order.
 #[pyfunction]
@@ -117,6 +121,7 @@ impl Pipeline {
 
     /// Takes the next batch or row. It is not part of the state until it is delivered.
     fn take(&self, py: Python<'_>) -> PyResult<Taken> {
+        let mut noted = Instant::now();
         loop {
             let (delivery, number, step) = self.with(py, |pipeline| {
                 pipeline.deliver(self.delivered());
@@ -129,6 +134,10 @@ impl Pipeline {
                 Delivery::Pending => {
                     py.check_signals()?;
                     self.log_outages(py)?;
+                    if noted.elapsed() >= NOTE_SKIPPING {
+                        noted = Instant::now();
+                        self.log_skipping(py)?;
+                    }
                     continue;
                 }
             };
@@ -349,6 +358,14 @@ impl Pipeline {
             pipeline.network().flat_map(gristmill_remote::Counters::take_notes).collect()
         })?;
         super::stores::log(py, &notes)
+    }
+
+    /// Logs which step is made of those that are not delivered.
+    fn log_skipping(&self, py: Python<'_>) -> PyResult<()> {
+        let note = self.with(py, |pipeline| pipeline.skipping())?.map(|(step, end)| {
+            format!("step {step} is made and not delivered, as all before step {end}: see skip= and commit")
+        });
+        super::stores::log(py, note.as_slice())
     }
 
     /// Adds what was requested from stores on the network, if anything was.

@@ -3,8 +3,6 @@
 import os
 import pickle
 import signal
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +11,7 @@ from torch import nn
 from torch.nn.functional import cross_entropy
 
 import gristmill as gm
+from torch_main import run, variables
 
 
 def loss_of(logits: torch.Tensor, labels: torch.Tensor) -> torch.Tensor:
@@ -107,21 +106,6 @@ def accelerate(dataset: dict[str, Any], folder: str, *, steps: int, resume: bool
     return {"labels": labels, "losses": losses}
 
 
-def main(program: str, folder: Path, rank: int, ranks: int, port: int) -> None:
-    own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_PORT": port, "LOCAL_WORLD_SIZE": ranks}
-    os.environ |= {name: str(value) for name, value in own.items()} | {
-        "MASTER_ADDR": "127.0.0.1", "TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"
-    }  # fmt: skip
-    torch.set_num_threads(1)
-    arguments = pickle.loads((folder / "arguments.pickle").read_bytes())
-    result = globals()[program](**arguments)
-    (folder / f"result-{rank}").write_bytes(pickle.dumps(result))
-
-
 if __name__ == "__main__":
-    name, path, *numbers = sys.argv[1:]
-    try:
-        main(name, Path(path), *map(int, numbers))
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+    os.environ |= {"TORCHELASTIC_RUN_ID": "test", "GROUP_RANK": "0"}
+    run(globals(), variables)

@@ -1,10 +1,6 @@
 """The programs of `run_hosts.run_hosts` with ranks of `torch.distributed`, each with torchtitan's dataloader."""
 
 import itertools
-import pickle
-import sys
-import traceback
-from pathlib import Path
 from typing import Any
 
 import torch.distributed as dist
@@ -12,6 +8,7 @@ import torch.distributed.checkpoint as dcp
 
 import gristmill as gm
 from gristmill.integrations.torchtitan import GristmillDataLoader
+from torch_main import group, run
 
 
 def loader(config: dict[str, Any], rows: int, *, flat: bool = False, length: int = 64) -> GristmillDataLoader:
@@ -84,18 +81,5 @@ def several(calls: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     return {name: globals()[program](**arguments) for name, (program, arguments) in calls.items()}
 
 
-def main(program: str, folder: Path, rank: int, ranks: int, port: int) -> None:
-    arguments = pickle.loads((folder / "arguments.pickle").read_bytes())
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    result = globals()[program](**arguments)
-    (folder / f"result-{rank}").write_bytes(pickle.dumps(result))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    name, path, *numbers = sys.argv[1:]
-    try:
-        main(name, Path(path), *map(int, numbers))
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+    run(globals(), group)

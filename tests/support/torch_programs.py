@@ -4,8 +4,6 @@ import itertools
 import os
 import pickle
 import signal
-import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -15,6 +13,7 @@ import torch.distributed.checkpoint as dcp
 
 import gristmill as gm
 from gristmill.integrations.torch import Loader
+from torch_main import group, run
 
 
 def arrays(batch: dict[str, Any]) -> dict[str, Any]:
@@ -100,18 +99,5 @@ def several(calls: dict[str, tuple[str, dict[str, Any]]]) -> dict[str, Any]:
     return {name: globals()[program](**arguments) for name, (program, arguments) in calls.items()}
 
 
-def main(program: str, folder: Path, rank: int, ranks: int, port: int) -> None:
-    arguments = pickle.loads((folder / "arguments.pickle").read_bytes())
-    dist.init_process_group("gloo", f"tcp://127.0.0.1:{port}", rank=rank, world_size=ranks)
-    result = globals()[program](**arguments)
-    (folder / f"result-{rank}").write_bytes(pickle.dumps(result))
-    dist.destroy_process_group()
-
-
 if __name__ == "__main__":
-    name, path, *numbers = sys.argv[1:]
-    try:
-        main(name, Path(path), *map(int, numbers))
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+    run(globals(), group)

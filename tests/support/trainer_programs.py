@@ -4,7 +4,6 @@ import os
 import pickle
 import signal
 import sys
-import traceback
 from pathlib import Path
 from typing import Any
 
@@ -13,6 +12,7 @@ from transformers import LlamaConfig, LlamaForCausalLM, Trainer, TrainerCallback
 
 import gristmill as gm
 from gristmill.integrations.transformers import attach
+from torch_main import run, variables
 
 _DEEPSPEED = {
     "zero_optimization": {"stage": 1}, "train_micro_batch_size_per_gpu": "auto", "train_batch_size": "auto",
@@ -128,22 +128,8 @@ def several(calls: dict[str, dict[str, Any]]) -> dict[str, Any]:
     return {name: train(**arguments) for name, arguments in calls.items()}
 
 
-def main(program: str, folder: Path, rank: int, ranks: int, port: int) -> None:
-    own = {"RANK": rank, "WORLD_SIZE": ranks, "LOCAL_RANK": rank, "MASTER_PORT": port, "OMP_NUM_THREADS": 1}
-    os.environ |= {name: str(value) for name, value in own.items()} | {"MASTER_ADDR": "127.0.0.1"}
-    # DeepSpeed compiles its collectives of CPUs by the ninja beside this Python.
-    os.environ |= {"DS_ACCELERATOR": "cpu", "LOCAL_WORLD_SIZE": str(ranks)}
-    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
-    torch.set_num_threads(1)
-    arguments = pickle.loads((folder / "arguments.pickle").read_bytes())
-    result = globals()[program](**arguments)
-    (folder / f"result-{rank}").write_bytes(pickle.dumps(result))
-
-
 if __name__ == "__main__":
-    name, path, *numbers = sys.argv[1:]
-    try:
-        main(name, Path(path), *map(int, numbers))
-    except Exception:
-        traceback.print_exc()
-        sys.exit(1)
+    # DeepSpeed compiles its collectives of CPUs by the ninja beside this Python.
+    os.environ |= {"DS_ACCELERATOR": "cpu", "OMP_NUM_THREADS": "1"}
+    os.environ["PATH"] = os.pathsep.join([str(Path(sys.executable).parent), os.environ["PATH"]])
+    run(globals(), variables)

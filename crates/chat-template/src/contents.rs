@@ -1,5 +1,5 @@
 //! Content that a template does not take: in parts, of which it prints the list as Python spells it or leaves out words;
-//! or of a message of a role that it does not know, which many templates pass over.
+//! of a message of a role that it does not know, which many templates pass over; or under another key.
 
 use crate::chat::Session;
 use crate::error::{Error, ErrorKind, Result};
@@ -14,6 +14,11 @@ const MEDIA: [&str; 3] = ["image", "video", "audio"];
 /// The roles whose messages a template writes, or leaves out on purpose: many take no system prompt.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
 
+/// The keys under which data sets have what a message says, in place of its content. Others name or order it, and a message
+/// without content may say nothing.
+const SAYING: [&str; 9] =
+    ["text", "value", "message", "body", "utterance", "prompt", "response", "question", "answer"];
+
 /// Checks that the words of messages of other roles, and of content in parts, are in the text, and that the parts are not
 /// printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
@@ -22,6 +27,19 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
         let Val::Dict(message) = session.messages[index] else { continue };
         let content = match field(message, "content") {
             Some(Val::List(content)) => content,
+            Some(Val::Dict(content)) => {
+                let written = written.get_or_insert_with(|| Written::of(rendering));
+                if written.begins(content.origin.0, "{'") {
+                    return Err(not_words(index, "prints the object as Python spells it"));
+                }
+                continue;
+            }
+            // If nothing is written, nothing is trained on, which is another error.
+            None | Some(Val::None(_)) if !rendering.text().is_empty() => {
+                let written = written.get_or_insert_with(|| Written::of(rendering));
+                check_keys(session, written, index, message)?;
+                continue;
+            }
             Some(Val::Str(text)) => {
                 let role = match field(message, "role") {
                     Some(Val::Str(role)) if ROLES.contains(&role.text) => continue,
@@ -44,24 +62,54 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
         };
         let written = written.get_or_insert_with(|| Written::of(rendering));
         let found = if prints(written, content) {
-            "prints the list as Python spells it".to_owned()
+            "prints the list as Python spells it"
         } else if let Some(part) = lost_part(session, written, content) {
             if !takes_string(session, index, content)? {
                 continue; // It leaves out the message, however it is written.
             }
-            format!("leaves out the text of part {part}")
+            &format!("leaves out the text of part {part}")
         } else {
             continue;
         };
-        return Err(Error::new(
-            ErrorKind::Input,
-            format!(
-                "messages[{index}]: expected the words of its content in the text, found that the template takes no parts and \
-                 {found}: write the content as one string, its texts joined, or give a template that takes parts"
-            ),
-        ));
+        return Err(not_words(index, found));
     }
     Ok(())
+}
+
+/// The error of content in parts.
+fn not_words(index: usize, found: &str) -> Error {
+    Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{index}]: expected the words of its content in the text, found that the template takes no parts and \
+             {found}: write the content as one string, its texts joined, or give a template that takes parts"
+        ),
+    )
+}
+
+/// Checks that the template writes something of a message without content, unless it says nothing.
+fn check_keys(session: &Session<'_>, written: &Written<'_>, index: usize, message: &Dict<'_>) -> Result<()> {
+    let mut lost = None;
+    for (key, value) in message.entries {
+        match (key, value) {
+            (_, Val::List(_) | Val::Dict(_)) => return Ok(()), // such as the calls of a tool
+            (Val::Str(key), Val::Str(text)) if !text.text.trim().is_empty() && SAYING.contains(&key.text) => {
+                if !is_lost(session, written, **text) {
+                    return Ok(());
+                }
+                lost = lost.or(Some(key.text));
+            }
+            _ => {}
+        }
+    }
+    let Some(key) = lost else { return Ok(()) };
+    Err(Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{index}]: expected its words under the key \"content\", found none there, and the template leaves out those \
+             under {key:?}: rename the key"
+        ),
+    ))
 }
 
 /// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens.
@@ -90,11 +138,8 @@ fn kind_of_media<'a>(item: &Val<'a>) -> Option<&'a str> {
 
 /// Whether a list of parts, or one of them, is in the text as Python spells it.
 fn prints(written: &Written<'_>, content: &List<'_>) -> bool {
-    let begins = |origin: u32, begin: &str| {
-        written.pieces.iter().any(|(own, text)| *own == origin && text.trim_start().starts_with(begin))
-    };
-    let is_part = |item: &Val<'_>| matches!(item, Val::Dict(part) if begins(part.origin.0, "{'"));
-    content.items.iter().any(|item| matches!(item, Val::Dict(_))) && begins(content.origin.0, "[{'")
+    let is_part = |item: &Val<'_>| matches!(item, Val::Dict(part) if written.begins(part.origin.0, "{'"));
+    ["[{'", "['"].iter().any(|begin| written.begins(content.origin.0, begin))
         || content.items.iter().any(is_part)
 }
 

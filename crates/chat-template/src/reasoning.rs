@@ -255,6 +255,11 @@ impl<'r> Written<'r> {
         Self { pieces: pieces.collect() }
     }
 
+    /// Whether a value is there whose text begins so.
+    pub(crate) fn begins(&self, node: u32, begin: &str) -> bool {
+        self.pieces.iter().any(|(origin, text)| *origin == node && text.trim_start().starts_with(begin))
+    }
+
     /// Whether any byte of a reasoning is there; none if that cannot be told from the pieces.
     fn has(&self, one: &Reasoning<'_>, origins: &Origins) -> Option<bool> {
         match &one.holder {

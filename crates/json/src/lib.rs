@@ -19,7 +19,9 @@ mod write;
 pub use packed::{PackedReader, Packer, TextFault, Typed, base64};
 pub use path::{Path, Step};
 pub use read::{Begin, MAX_DEPTH, Read, ReadError, Text, Tree};
-pub use scan::{Fault, Member, Offsets, Selector, extract, extract_if, for_each_key, members, select, value};
+pub use scan::{
+    Fault, Member, Offsets, Selector, extract, extract_if, for_each_key, keys, members, select, value,
+};
 pub use value::Value;
 pub use view::{Content, Items, Line, Source, View};
 pub use write::{write_exact, write_json, write_sized, write_string};

@@ -14,8 +14,8 @@ mod stop;
 mod tests;
 
 use crate::view::{Line, View};
-pub use fault::Fault;
 use fault::Kind;
+pub use fault::{Fault, keys};
 pub use members::{Member, members};
 use nesting::{Container, Nesting};
 pub use select::{Offsets, Selector};
@@ -38,6 +38,7 @@ const UNESCAPED: [u8; 256] = {
     table
 };
 
+const OBJECT: &str = "a JSON object ('{')";
 const AFTER_OBJECT: &str = "the end of the line after the object";
 
 /// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
@@ -81,7 +82,7 @@ pub fn select<'a>(line: &'a [u8], selector: &Selector, offsets: &mut Offsets) ->
     let mut scanner = Scanner { line, at: 0 };
     scanner.space();
     if scanner.peek() != Some(b'{') {
-        return Err(scanner.expected("a JSON object ('{')"));
+        return Err(scanner.expected(OBJECT));
     }
     selector.select(&mut scanner, offsets)?;
     scanner.end_of_line(AFTER_OBJECT)?;
@@ -229,7 +230,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn open_object(&mut self) -> Result<bool, Fault> {
         self.space();
         if self.peek() != Some(b'{') {
-            return Err(self.expected("a JSON object ('{')"));
+            return Err(self.expected(OBJECT));
         }
         self.at += 1;
         self.space();

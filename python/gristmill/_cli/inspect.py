@@ -10,19 +10,20 @@ import click
 
 from gristmill._cli import mixture_files, runs
 from gristmill._cli.options import (
-    ROW_LIST,
+    TOKENIZER,
     Command,
     as_json_option,
     dataset_option,
     is_given,
     naming_options,
     sample_option,
+    settings_option,
     shard_path,
     special_tokens_option,
     tokenizer_path,
 )
+from gristmill._cli.runs import RunOptions
 from gristmill._mixture import syntax
-from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
 from gristmill._sample.named import read_values
 from gristmill._shards import stores
 from gristmill._shards.address import Address
@@ -67,21 +68,13 @@ def _no_mixture(_: click.Context, __: click.Parameter, path: str) -> str:
 
 path_argument = click.argument("path", type=shard_path)
 shard_argument = click.argument("path", type=shard_path, callback=_no_mixture)
-tokenizer_option = click.option("--tokenizer", type=tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
-needed_tokenizer_option = click.option(
-    "--tokenizer", type=tokenizer_path, required=True, help="A tokenizer.json, its folder, or a hub name."
-)
+needed_tokenizer_option = click.option("--tokenizer", type=tokenizer_path, required=True, help=TOKENIZER)
 
 
 def records_option(default: int) -> Callable[[Command], Command]:
     """The option for how many records are looked at."""
     text = "Records of a shard to look at."
     return click.option("--records", type=click.IntRange(1), default=default, show_default=True, help=text)
-
-
-def settings_option(of: str) -> Callable[[Command], Command]:
-    """The option for arguments."""
-    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=f"An argument of {of}.")
 
 
 @click.group(cls=_Inspect)
@@ -165,7 +158,7 @@ def show_filter(path: str, as_json: bool, storage_options: dict[str, str] | None
 
 @inspect.command()
 @path_argument
-@tokenizer_option
+@click.option("--tokenizer", type=tokenizer_path, help=TOKENIZER)
 @special_tokens_option
 @settings_option("the dataset")
 @dataset_option("storage_options")
@@ -184,7 +177,7 @@ def mixture(
     with importing():
         from gristmill._inspect import mixtures
 
-    found = _mixture_file(path, tokenizer, special_tokens_in_text, storage_options)
+    found = mixture_files.find_own([path], tokenizer, special_tokens_in_text, storage_options)
     if found is None:
         raise click.UsageError(f"expected a mixture file, a .toml or .yaml, found {path}")
     mixture_files.check_print_config(found, as_json=as_json and print_config)
@@ -259,13 +252,12 @@ def prompts(
 @click.option("--step", type=click.IntRange(0), help="Step of its batch, from 0.  [default: the first after the state]")
 @click.option("--full", is_flag=True, help="Print its documents whole.")
 @click.option("--prompt", is_flag=True, help="Show the prompt of a run's row.")
-@click.option("--shards", multiple=True, type=shard_path, help="With a state: its shards, globs or mixture file.")
-@click.option("--drop", metavar=ROW_LIST, help="With a state: its row list.")
-@tokenizer_option
-@special_tokens_option
-@sample_option
-@settings_option("the dataset")
-@dataset_option("storage_options")
+@runs.run_options(
+    shards="With a state: its shards, globs or mixture file.",
+    drop="With a state: its row list.",
+    tokenizer=TOKENIZER,
+    settings="the dataset",
+)
 @as_json_option
 def row(
     path: str,
@@ -273,13 +265,7 @@ def row(
     step: int | None,
     full: bool,
     prompt: bool,
-    shards: tuple[str, ...],
-    drop: str | None,
-    tokenizer: Path | None,
-    special_tokens_in_text: SpecialTokensInText,
-    sample: tuple[str, ...],
-    settings: tuple[str, ...],
-    storage_options: dict[str, str] | None,
+    run: RunOptions,
     as_json: bool,
 ) -> None:
     """Show where the text of a row comes from.
@@ -295,34 +281,28 @@ def row(
       gristmill inspect row prompts.parquet --prompt --row 5 --step 12 --tokenizer model --set batch_size=64
     """
     if prompt:
-        if full or drop is not None:
+        if full or run.drop is not None:
             raise click.UsageError(f"--prompt cannot be combined with {'--full' if full else '--drop'}")
         with importing():
             from gristmill._inspect import prompts
 
-        dataset, state = runs.opened_prompts(
-            path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options
-        )
+        dataset, state = runs.opened_prompts(path, run)
         _show(prompts.locate(dataset, state, path=path, step=step, row=row), prompts.describe, as_json=as_json)
         return
     with importing():
         from gristmill._inspect import locate, mixtures
 
-    if (found := _mixture_file(path, tokenizer, special_tokens_in_text, storage_options)) is not None:
-        for option, value in {"--shards": shards, "--drop": drop, "--sample": sample}.items():
+    if (found := run.mixture_file(path)) is not None:
+        for option, value in {"--shards": run.shards, "--drop": run.drop, "--sample": run.sample}.items():
             if value:
                 raise click.UsageError(f"{option} does not go with a mixture file, which has its own")
-        made = mixtures.dataset_of(found, mixture_files.tokenizer_if_needed(found), runs.parse_settings(settings))
+        made = mixtures.dataset_of(found, mixture_files.tokenizer_if_needed(found), runs.parse_settings(run.settings))
         _show(locate.locate(locate.run_of(made), row=row, step=step, full=full), locate.describe, as_json=as_json)
         return
-    if tokenizer is None:
-        state = runs.state_of(path)
-        if runs.needs_tokenizer(state, shards, sample):
-            also = " and --shards, as PATH is a saved state" if state is not None and not shards else ""
-            raise click.UsageError(f"--row needs --tokenizer{also}")
-    with runs.opened(
-        path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options
-    ) as opened:
+    if run.tokenizer is None and run.lacks_tokenizer(state := runs.state_of(path)):
+        also = " and --shards, as PATH is a saved state" if state is not None and not run.shards else ""
+        raise click.UsageError(f"--row needs --tokenizer{also}")
+    with runs.opened(path, run) as opened:
         _show(locate.locate(opened, row=row, step=step, full=full), locate.describe, as_json=as_json)
 
 
@@ -332,19 +312,6 @@ def _of_records(tokenizer: Path, settings: tuple[str, ...]) -> dict[str, Any]:
         "settings": read_values(settings, lambda setting: f"--set {setting}"),
         "encoder": Encoder.from_file(tokenizer, config="ignore"),
     }
-
-
-def _mixture_file(
-    path: str,
-    tokenizer: Path | None,
-    special_tokens_in_text: SpecialTokensInText,
-    storage_options: dict[str, str] | None,
-) -> MixtureFile | None:
-    """The mixture file that a path names, with options in place of what it says; None if it names none."""
-    if (found := mixture_files.find([path])) is None:
-        return None
-    own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
-    return mixture_files.with_options(found, own)
 
 
 def _show(found: dict[str, Any], describe: Callable[[dict[str, Any]], str], *, as_json: bool) -> None:

@@ -12,6 +12,7 @@ from gristmill._core import __version__
 from gristmill._mixture import mixture_file, syntax
 from gristmill._mixture.mixture import resolved
 from gristmill._mixture.mixture_file import SPECIAL_TOKENS, MixtureFile
+from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util import checks
 from gristmill._util.text import counted
 from gristmill.errors import ArgumentError
@@ -38,6 +39,22 @@ def find(paths: Iterable[str]) -> MixtureFile | None:
     if len(names) > 1:
         raise ArgumentError(f"{files[0]} is a mixture file: name it alone, and all shards in it")
     return mixture_file.read(files[0])
+
+
+def find_own(
+    paths: Iterable[str],
+    tokenizer: Path | None,
+    special_tokens_in_text: SpecialTokensInText,
+    storage_options: dict[str, str] | None,
+) -> MixtureFile | None:
+    """The mixture file of `find`, with options of the running command in place of what it says.
+
+    Raises:
+      GristmillError: see `find`.
+    """
+    file = find(paths)
+    own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
+    return file and with_options(file, own)
 
 
 def with_options(file: MixtureFile, given: Mapping[str, Any]) -> MixtureFile:

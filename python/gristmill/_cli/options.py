@@ -144,6 +144,14 @@ sample_option = click.option(
     help=f"What a record becomes: {', '.join([*named.KINDS][:-1])} or {[*named.KINDS][-1]}, then arguments of gm.Text "
     "and so on; repeated.",
 )
+TOKENIZER = "A tokenizer.json, its folder, or a hub name."
+
+
+def settings_option(of: str) -> Callable[[Command], Command]:
+    """The option for arguments."""
+    return click.option("--set", "settings", multiple=True, metavar="NAME=VALUE", help=f"An argument of {of}.")
+
+
 as_json_option = click.option("--json", "as_json", is_flag=True, help="Print one JSON object instead of text.")
 
 

@@ -1,21 +1,10 @@
 """`gristmill trace`."""
 
-from pathlib import Path
-
 import click
 
 from gristmill._cli import runs
-from gristmill._cli.inspect import settings_option
-from gristmill._cli.options import (
-    ROW_LIST,
-    as_json_option,
-    dataset_option,
-    sample_option,
-    shard_path,
-    special_tokens_option,
-    tokenizer_path,
-)
-from gristmill._tokenizer.options import SpecialTokensInText
+from gristmill._cli.options import TOKENIZER, as_json_option, shard_path
+from gristmill._cli.runs import RunOptions
 from gristmill._util.output import importing, print_json
 
 
@@ -27,26 +16,19 @@ from gristmill._util.output import importing, print_json
 )  # fmt: skip
 @click.option("--where", metavar="KEY=VALUE", help="Trace the records whose key has this value.")
 @click.option("--digests", is_flag=True, help="Print the digest of each step.")
-@click.option("--shards", multiple=True, type=shard_path, help="The shards of the run, globs or mixture file.")
-@click.option("--drop", metavar=ROW_LIST, help="The row list of the run.")
-@click.option("--tokenizer", type=tokenizer_path, help="A tokenizer.json, its folder, or a hub name.")
-@special_tokens_option
-@sample_option
-@settings_option("the dataset: edits=")
-@dataset_option("storage_options")
+@runs.run_options(
+    shards="The shards of the run, globs or mixture file.",
+    drop="The row list of the run.",
+    tokenizer=TOKENIZER,
+    settings="the dataset: edits=",
+)
 @as_json_option
 def trace(
     record: str | None,
     paths: tuple[str, ...],
     where: str | None,
     digests: bool,
-    shards: tuple[str, ...],
-    drop: str | None,
-    tokenizer: Path | None,
-    special_tokens_in_text: SpecialTokensInText,
-    sample: tuple[str, ...],
-    settings: tuple[str, ...],
-    storage_options: dict[str, str] | None,
+    run: RunOptions,
     as_json: bool,
 ) -> None:
     """Find the steps and rows in which a record was trained on.
@@ -71,22 +53,22 @@ def trace(
     earlier = [state for _, state in states if state is not last]
     for other, state in states:
         tracing.check_same_run(last, state, other)
-    if tokenizer is None and runs.needs_tokenizer(last, shards, sample):
+    if run.lacks_tokenizer(last):
         raise click.UsageError("trace needs --tokenizer, and the --shards of the run")
-    with runs.opened(path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options) as run:
+    with runs.opened(path, run) as opened:
         if digests:
             begin = max(earlier, key=lambda state: state["step"], default=None)
-            listed = tracing.digests(run, begin)
+            listed = tracing.digests(opened, begin)
             if as_json:
                 print_json(listed)
             else:
                 click.echo(tracing.describe_digests(listed))
             return
         if where is not None:
-            records, what = tracing.find_records(run.dataset, where), f"The record of {where}"
+            records, what = tracing.find_records(opened.dataset, where), f"The record of {where}"
         else:
-            records, what = [tracing.named_record(run.dataset, record or "")], f"Record {record}"
-        found = tracing.trace(run, records, earlier)
+            records, what = [tracing.named_record(opened.dataset, record or "")], f"Record {record}"
+        found = tracing.trace(opened, records, earlier)
     if as_json:
         print_json(found)
     else:

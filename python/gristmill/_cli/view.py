@@ -6,21 +6,9 @@ from typing import TYPE_CHECKING
 import click
 
 from gristmill._cli import mixture_files, runs
-from gristmill._cli.options import (
-    ROW_LIST,
-    PathType,
-    dataset_option,
-    is_given,
-    sample_option,
-    shard_path,
-    special_tokens_option,
-    tokenizer_path,
-)
-from gristmill._mixture.mixture_file import SPECIAL_TOKENS
+from gristmill._cli.options import PathType, is_given, shard_path
+from gristmill._cli.runs import RunOptions
 from gristmill._sample import named
-from gristmill._shards.address import Address
-from gristmill._tokenizer.encoder import Encoder
-from gristmill._tokenizer.options import SpecialTokensInText
 from gristmill._util.output import importing
 
 if TYPE_CHECKING:
@@ -40,15 +28,12 @@ if TYPE_CHECKING:
 )
 @click.option("--step", type=click.IntRange(0), help="Of a run: the first step.  [default: the first after the state]")
 @click.option("--row", type=click.IntRange(0), default=0, show_default=True, help="Of packed files: the first row.")
-@click.option(
-    "--shards", multiple=True, type=shard_path, help="Of a state: its shards, paths or globs, or mixture file."
+@runs.run_options(
+    shards="Of a state: its shards, paths or globs, or mixture file.",
+    drop="Of a state: its row list.",
+    tokenizer="Of a run: a tokenizer.json, its folder, or a hub name.",
+    settings="PackedDataset or PromptDataset, of shards",
 )
-@click.option("--drop", metavar=ROW_LIST, help="Of a state: its row list.")
-@click.option("--tokenizer", type=tokenizer_path, help="Of a run: a tokenizer.json, its folder, or a hub name.")
-@dataset_option("storage_options")
-@special_tokens_option
-@sample_option
-@click.option("--set", "settings", multiple=True, help="Of shards: an argument of PackedDataset, or of PromptDataset.")
 @click.option("--prompt", is_flag=True, help="Draw the rows of a PromptDataset.")
 def view(
     path: str,
@@ -57,13 +42,7 @@ def view(
     measured_rows: int,
     step: int | None,
     row: int,
-    shards: tuple[str, ...],
-    drop: str | None,
-    tokenizer: Path | None,
-    storage_options: dict[str, str] | None,
-    special_tokens_in_text: SpecialTokensInText,
-    sample: tuple[str, ...],
-    settings: tuple[str, ...],
+    run: RunOptions,
     prompt: bool,
 ) -> None:
     """Draw rows, their tokens and figures as a page.
@@ -95,43 +74,35 @@ def view(
             raise click.UsageError(f"--{wrong[0].replace('_', '-')} does not go with --prompt")
         with importing():
             from gristmill._view.prompts import of_prompts
-        dataset, state = runs.opened_prompts(
-            path, shards, tokenizer, special_tokens_in_text, sample, settings, storage_options
-        )
+        dataset, state = runs.opened_prompts(path, run)
         _write(of_prompts(dataset, state, title=path, step=step, rows=rows), output)
         return
     measures = {"rows": rows, "measured": measured_rows}
-    address = Address.of(path, storage_options=storage_options)
+    address = run.address(path)
     is_local, place = not address.is_remote, Path(path)
-    if (file := mixture_files.find([path])) is not None:
-        if shards or drop or sample:
+    if (file := run.mixture_file(path)) is not None:
+        if run.shards or run.drop or run.sample:
             raise click.UsageError("--shards, --drop and --sample do not go with a mixture file, which has its own")
-        own = {"tokenizer": tokenizer, SPECIAL_TOKENS: special_tokens_in_text, "storage_options": storage_options}
-        file = mixture_files.with_options(file, own)
-        arguments = runs.parse_settings(settings)
-        run = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_if_needed(file), arguments))
-        made = pages.of_run(run, title=f"Mixture {place.name}", step=step, **measures)
+        arguments = runs.parse_settings(run.settings)
+        of_file = run_of(mixtures.dataset_of(file, mixture_files.tokenizer_if_needed(file), arguments))
+        made = pages.of_run(of_file, title=f"Mixture {place.name}", step=step, **measures)
     elif overview.is_packed(place) if is_local else overview.is_packed_remote(address):
-        encoder = None if tokenizer is None else Encoder.from_file(tokenizer, config="ignore")
-        made = pages.of_packed(address, encoder, start=row, **measures)
+        made = pages.of_packed(address, run.encoder, start=row, **measures)
     elif is_local and (audited := audit.read(place)) is not None:
         made = audit.of_audit(audited, title=f"Audit {place.name}")
     elif is_local and pages.is_quarantine(place):
         made = pages.of_quarantine(place)
-    elif tokenizer is None and not shards and not named.is_ready(named.parse(sample)):
+    elif run.tokenizer is None and not run.shards and not named.is_ready(named.parse(run.sample)):
         if is_local:
             units.check_joined(place)
         if not is_local or contents.saved_state(place) is None:
             raise click.UsageError("shards need --tokenizer")
         made = pages.of_state(place)
     else:
-        if tokenizer is None and runs.needs_tokenizer(runs.state_of(path), shards, sample):
+        if run.tokenizer is None and run.lacks_tokenizer(runs.state_of(path)):
             raise click.UsageError("--shards needs --tokenizer")
-        run_of_path = runs.opened(
-            path, shards, drop, tokenizer, special_tokens_in_text, sample, settings, storage_options
-        )
-        with run_of_path as run:
-            made = pages.of_run(run, title=path, step=step, **measures)
+        with runs.opened(path, run) as opened:
+            made = pages.of_run(opened, title=path, step=step, **measures)
     _write(made, output)
 
 

@@ -3,7 +3,7 @@
 from collections.abc import Mapping
 from typing import Any
 
-from gristmill._sample import plans
+from gristmill._sample import image_plans, plans
 from gristmill._sample.samples import Completion, ImageText, Preference, Text, Tokens, check_ends, fields_of, halves_of
 from gristmill._shards.energon_folder import EnergonFolder, FolderRows
 from gristmill._shards.hive import with_folders
@@ -83,7 +83,7 @@ def _plan(values: Mapping[str, Any], encoder: Any, folder: EnergonFolder | None,
         chosen, rejected = halves
         return plans.PairPlan(chosen=chosen, rejected=rejected)
     if isinstance(sample, ImageText):
-        return plans.make_with_images(sample, encoder, folder, manifest, values["max_document_bytes"])
+        return image_plans.make(sample, encoder, folder, manifest, values["max_document_bytes"])
     if isinstance(sample, Completion):
         has_messages = plans.begins_with_a_list(sample.prompt_field, values["max_document_bytes"], manifest)
         return plans.make(sample, encoder, has_messages=has_messages)

@@ -179,11 +179,8 @@ fn array(file: &mut Sequential, given: Option<IdKind>) -> Result<(IdKind, std::o
         return Ok((kind, 0..size));
     }
     let (kind, start, count) = numpy_head(head)?;
-    if given.is_some_and(|given| given != kind) {
-        let [expected, found] = [given, Some(kind)].map(|kind| {
-            let known = IdKind::ALL.into_iter().find(|(_, own)| Some(*own) == kind);
-            known.map_or("none", |(name, _)| name)
-        });
+    if let Some(given) = given.filter(|given| *given != kind) {
+        let (expected, found) = (given.name(), kind.name());
         return Err(format!(
             "expected {expected}, as dtype= of gm.Tokens says, found {found}; leave dtype= out"
         ));

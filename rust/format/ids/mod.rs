@@ -64,6 +64,11 @@ impl IdKind {
         ("int64", Self::Int64),
     ];
 
+    /// Its name in NumPy.
+    pub fn name(self) -> &'static str {
+        Self::ALL.iter().find(|(_, kind)| *kind == self).map_or("", |(name, _)| name)
+    }
+
     /// Bytes of a number.
     pub const fn size(self) -> usize {
         match self {

@@ -36,6 +36,8 @@ pub(super) struct Chunk {
     /// None: its pages are not compressed.
     pub(super) codec: Option<BlockCodec>,
     pub(super) values: Type,
+    /// How many values its pages have, nulls and empty lists counted.
+    pub(super) count: u64,
     pub(super) has_lists: bool,
     /// Whether a value may be null, or lies in something that may be.
     pub(super) has_nulls: bool,
@@ -45,8 +47,17 @@ pub(super) struct Chunk {
 pub(super) fn group_rows(metadata: &ParquetMetaData) -> Result<Vec<u64>, String> {
     let rows = metadata.row_groups().iter().map(|group| u64::try_from(group.num_rows()));
     let rows = rows.collect::<Result<Vec<_>, _>>().ok();
-    rows.filter(|rows| rows.iter().try_fold(0_u64, |sum, &rows| sum.checked_add(rows)).is_some())
-        .ok_or_else(|| corrupt("the number of rows of a row group is not valid"))
+    let sum = |rows: &[u64]| rows.iter().try_fold(0_u64, |sum, &rows| sum.checked_add(rows));
+    let Some((rows, sum)) = rows.and_then(|rows| sum(&rows).map(|sum| (rows, sum))) else {
+        return Err(corrupt("the number of rows of a row group is not valid"));
+    };
+    let all = metadata.file_metadata().num_rows();
+    if u64::try_from(all) != Ok(sum) {
+        return Err(corrupt(&format!(
+            "the footer says that it has {all} rows, and its row groups have {sum}"
+        )));
+    }
+    Ok(rows)
 }
 
 /// The row groups of a piece of the file: those whose middle lies in it, so that of equal row groups equal pieces have
@@ -106,6 +117,14 @@ pub(super) fn chunk(
     // Some writers note 0 if there is no dictionary.
     let start = column.dictionary_page_offset().filter(|&start| start > 0 && start < data).unwrap_or(data);
     let end = start.checked_add(column.compressed_size()).and_then(|end| u64::try_from(end).ok());
+    let (rows, count) = (group.num_rows(), column.num_values());
+    let has_lists = column.column_descr().max_rep_level() > 0;
+    if !has_lists && rows != count {
+        let name = column.column_path().string();
+        return Err(corrupt(&format!(
+            "its column {name:?} has {count} values in a row group of {rows} rows"
+        )));
+    }
     match (u64::try_from(start), end) {
         (Ok(start), Some(end)) if start <= end && end <= size => Ok(Chunk {
             start,
@@ -113,7 +132,8 @@ pub(super) fn chunk(
             beyond: beyond(metadata).min(size - end),
             codec: codec(column.compression_codec())?,
             values: column.column_type(),
-            has_lists: column.column_descr().max_rep_level() > 0,
+            count: u64::try_from(count).map_err(|_| corrupt("a column has a negative number of values"))?,
+            has_lists,
             has_nulls: column.column_descr().max_def_level() > 0,
         }),
         _ => Err(corrupt("a column chunk does not lie in the file")),

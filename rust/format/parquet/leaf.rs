@@ -92,11 +92,18 @@ impl Leaf {
         self.descriptor.path().string()
     }
 
-    /// Ends the current row group.
-    pub(super) fn close(&mut self) {
+    /// Ends the current row group, whose rows were all read or left out. Returns whether it has no more of them, as far as
+    /// that is known without inflating a page of which no row is read.
+    pub(super) fn close(&mut self) -> Result<bool, String> {
         self.clear();
-        self.skipped = 0;
-        each_type!(&mut self.column, typed => typed.reader = None);
+        let skipped = std::mem::take(&mut self.skipped);
+        let Self { column, row_budget, descriptor, .. } = self;
+        row_budget.store(u64::MAX, Ordering::Relaxed);
+        if skipped > 0 && descriptor.max_rep_level() > 0 {
+            each_type!(column, typed => typed.reader = None);
+            return Ok(true);
+        }
+        decoded(|| each_type!(column, typed => typed.ends_after(skipped)))
     }
 
     /// Leaves out the next rows of the row group. Pages of which no row is read are never inflated.
@@ -111,7 +118,7 @@ impl Leaf {
         self.clear();
         let Self { descriptor, chunks, column, skipped, row_budget, definition, repetition, .. } = self;
         let pages = || file.pages(chunks[group], row_budget);
-        let read = catch_expected_panic(|| {
+        let rows = decoded(|| {
             each_type!(column, typed => {
                 typed.open(descriptor, pages);
                 row_budget.store(u64::MAX, Ordering::Relaxed);
@@ -121,8 +128,7 @@ impl Leaf {
                 row_budget.store(file.limit(), Ordering::Relaxed);
                 typed.read(definition, repetition)
             })
-        });
-        let rows = read.map_err(|panic| corrupt(&panic))?.map_err(|error| describe(&error))?;
+        })?;
         if self.descriptor.max_def_level() == 0 {
             let values = each_type!(&self.column, typed => typed.values.len());
             self.definition.resize(values, 0);
@@ -173,6 +179,11 @@ impl Leaf {
     }
 }
 
+/// The result of the library, which panics where files are damaged.
+fn decoded<T>(read: impl FnOnce() -> ParquetResult<T>) -> Result<T, String> {
+    catch_expected_panic(read).map_err(|panic| corrupt(&panic))?.map_err(|error| describe(&error))
+}
+
 impl Column {
     fn new(kind: Type) -> Self {
         match kind {
@@ -203,6 +214,12 @@ impl<T: DataType> Typed<T> {
     fn skip(&mut self, rows: u64) -> ParquetResult<bool> {
         let Some(reader) = self.reader.as_mut().filter(|_| rows > 0) else { return Ok(true) };
         Ok(reader.skip_records(rows as usize)? as u64 == rows)
+    }
+
+    /// Closes the row group. Returns whether so many rows were left, and no more.
+    fn ends_after(&mut self, rows: u64) -> ParquetResult<bool> {
+        let Some(mut reader) = self.reader.take() else { return Ok(true) };
+        Ok(reader.skip_records(rows as usize + 1)? as u64 == rows)
     }
 
     fn read(&mut self, definition: &mut Vec<i16>, repetition: &mut Vec<i16>) -> ParquetResult<usize> {

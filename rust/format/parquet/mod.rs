@@ -112,13 +112,13 @@ impl ParquetReader {
 
     /// The next row. None at the end.
     pub(super) fn next(&mut self) -> Result<Option<RawRecord<'_>>, Unreadable> {
+        let position = self.position();
+        let unreadable = |(rest, reason)| Unreadable { position, rest, reason };
         while self.rows_left == 0 {
-            if !self.next_group() {
+            if !self.next_group().map_err(unreadable)? {
                 return Ok(None);
             }
         }
-        let position = self.position();
-        let unreadable = |(rest, reason)| Unreadable { position, rest, reason };
         let is_kept = self.read_row().map_err(unreadable);
         if !matches!(&is_kept, Err(error) if error.rest == AfterError::Lost) {
             self.advance(1);
@@ -131,15 +131,28 @@ impl ParquetReader {
     }
 
     /// Advances to the next row group; returns whether there is one.
-    fn next_group(&mut self) -> bool {
-        if let Some(filter) = &mut self.filter {
-            filter.columns.close();
+    fn next_group(&mut self) -> Result<bool, RowFault> {
+        let filter_ends = self.filter.as_mut().map_or(Ok(true), |filter| filter.columns.close());
+        let ends = filter_ends.and_then(|ends| Ok(self.values.close()? && ends));
+        if !ends.map_err(lost)? {
+            let (group, rows) = (self.group, self.groups.get(self.group).copied().unwrap_or_default());
+            return Err(lost(corrupt(&format!(
+                "row group {group} has other rows than the {rows} of the footer"
+            ))));
         }
-        self.values.close();
         self.group += 1;
         let rows = self.groups.get(self.group);
         self.rows_left = rows.copied().unwrap_or_default();
-        rows.is_some()
+        Ok(rows.is_some())
+    }
+
+    /// Leaves out the next rows of the row group.
+    fn skip(&mut self, rows: u64) {
+        if let Some(filter) = &mut self.filter {
+            filter.columns.skip(rows);
+        }
+        self.values.skip(rows);
+        self.advance(rows);
     }
 
     fn advance(&mut self, rows: u64) {
@@ -175,7 +188,7 @@ impl ParquetReader {
         let (left, group) = (self.rows_left, self.group);
         let missing = || format!("row group {group} ends {left} rows before the number in the footer");
         let found = found.and_then(|found| found.then_some(()).ok_or_else(|| corrupt(&missing())));
-        found.map_err(|reason| (AfterError::Lost, reason))
+        found.map_err(lost)
     }
 
     /// The wanted columns of the row that was read last.
@@ -208,15 +221,11 @@ impl Reader for ParquetReader {
             return Ok(Found::Elsewhere(format!("the piece begins at row {}", self.row)));
         }
         while target.record - self.row >= self.rows_left && self.group < self.groups.len() {
-            self.row += self.rows_left;
-            self.next_group();
+            self.skip(self.rows_left);
+            let position = self.position();
+            self.next_group().map_err(|(rest, reason)| Unreadable { position, rest, reason })?;
         }
-        let rows = target.record - self.row;
-        if let Some(filter) = &mut self.filter {
-            filter.columns.skip(rows);
-        }
-        self.values.skip(rows);
-        self.advance(rows);
+        self.skip(target.record - self.row);
         Ok(Found::Target)
     }
 
@@ -281,11 +290,11 @@ impl Values {
         }
     }
 
-    /// Ends the current row group.
-    fn close(&mut self) {
+    /// Ends the current row group. Returns whether the columns have no more rows of it.
+    fn close(&mut self) -> Result<bool, String> {
         match self {
             Self::Text(leaf) => leaf.close(),
-            Self::TextOfFilter(_) => {}
+            Self::TextOfFilter(_) => Ok(true),
             Self::Rows(rows) => rows.close(),
         }
     }
@@ -294,6 +303,10 @@ impl Values {
 /// The name of a field, and the fields in it.
 fn parts(field: &TypePtr) -> (&str, &[TypePtr]) {
     (field.name(), if field.is_primitive() { &[] } else { field.get_fields() })
+}
+
+fn lost(reason: String) -> RowFault {
+    (AfterError::Lost, reason)
 }
 
 /// The message about a file that is not valid Parquet.

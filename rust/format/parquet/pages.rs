@@ -58,6 +58,7 @@ impl PageSource {
             limit: self.limit,
             row_budget: Arc::clone(row_budget),
             offset: chunk.start,
+            values_left: chunk.count,
             peeked: None,
             dictionary: None,
             decoder: BlockDecoder::default(),
@@ -77,6 +78,8 @@ pub(super) struct Pages {
     row_budget: Arc<AtomicU64>,
     /// Offset of the next page.
     offset: u64,
+    /// How many values that page and those after it have.
+    values_left: u64,
     /// Its header, if that was read.
     peeked: Option<Header>,
     /// A dictionary that was passed over.
@@ -155,6 +158,7 @@ impl Pages {
     /// Continues behind a page.
     fn pass(&mut self, header: &Header) {
         self.offset += header.length + u64::from(header.compressed);
+        self.values_left -= header.data_values();
         self.peeked = None;
     }
 
@@ -171,8 +175,17 @@ impl Pages {
             return Err("reading was stopped".to_owned());
         }
         let left = self.chunk.end.saturating_sub(self.offset);
+        let Chunk { count, .. } = self.chunk;
         if left == 0 {
-            return Ok(None);
+            return match self.values_left {
+                0 => Ok(None),
+                missing => {
+                    let found = count - missing;
+                    Err(super::corrupt(&format!(
+                        "the pages of a column chunk have {found} values in place of {count}"
+                    )))
+                }
+            };
         }
         let left = left + self.chunk.beyond;
         let mut wanted = HEADER_BYTES as u64;
@@ -182,6 +195,11 @@ impl Pages {
             read(&self.source, self.offset, &mut self.header)?;
             match Header::parse(&self.header) {
                 Ok(header) if header.length + u64::from(header.compressed) <= left => {
+                    if header.data_values() > self.values_left {
+                        let found =
+                            format!("its column chunk has more values than the {count} of the footer");
+                        return Err(corrupt(self.offset, &found));
+                    }
                     return Ok(Some(header));
                 }
                 Err(Fault::End) if length < left && length < self.limit => wanted *= 8,
@@ -425,6 +443,11 @@ impl Header {
             }
             Ok(true)
         })
+    }
+
+    /// How many values of the column chunk the page has.
+    fn data_values(&self) -> u64 {
+        if matches!(self.kind, Kind::Data | Kind::DataV2) { self.values.into() } else { 0 }
     }
 
     /// Bytes of the levels that are not compressed.

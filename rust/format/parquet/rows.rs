@@ -113,9 +113,9 @@ impl Rows {
         self.columns.is_empty()
     }
 
-    /// Ends the current row group.
-    pub(super) fn close(&mut self) {
-        self.leaves.iter_mut().for_each(Leaf::close);
+    /// Ends the current row group. Returns whether no leaf has more rows of it.
+    pub(super) fn close(&mut self) -> Result<bool, String> {
+        self.leaves.iter_mut().try_fold(true, |ends, leaf| Ok(leaf.close()? && ends))
     }
 
     /// Leaves out the next rows of the row group.

@@ -205,6 +205,32 @@ def test_state_of_before_continues_with_arguments_kept(tmp_path, folder):
         assert [row["tokens"].tolist() for row in resumed] == expected[1:]
 
 
+@pytest.mark.parametrize(
+    ("message", "found"),
+    [
+        ({"role": "user", "text": "words"}, r"its words under the key \"content\", .* those under \"text\""),
+        ({"role": "user", "id": "1", "value": "words"}, r"leaves out those under \"value\""),
+        ({"role": "user", "content": {"text": "words"}}, "prints the object as Python spells it"),
+        ({"role": "user", "content": ["words"]}, "prints the list as Python spells it"),
+        ({"role": "user"}, None),
+        ({"role": "user", "id": "1", "text": " "}, None),
+        ({"role": "user", "content": None, "model": "other words"}, None),
+        ({"role": "user", "content": None, "text": "words"}, r"leaves out those under \"text\""),
+    ],
+)
+def test_words_elsewhere_than_in_the_content_are_an_error(tmp_path, folder, message, found):
+    path = write(tmp_path / "a.jsonl", {"messages": [message, ANSWER]})
+    template = "{%- for m in messages %}<|im_start|>{{ m.role }}\n{{ m.content }}<|im_end|>\n{%- endfor %}"
+    sample = gm.Chat(template=template, train_on="all", none_fields="keep")
+    if found is None:
+        assert len(rows(path, folder, sample=sample)) == 1
+        return
+    with pytest.raises(gm.ShardError, match=rf"record 0, byte 0: messages\[0\]: .*{found}"):
+        rows(path, folder, sample=sample)
+    written = template.replace("m.content", "(m.content or m.text or m.value) | tojson")
+    assert len(rows(path, folder, sample=gm.Chat(template=written, train_on="all"))) == 1
+
+
 PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 HEAD, TAIL = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}", "{{ '<|im_end|>\\n' }}{%- endfor %}"
 

@@ -375,9 +375,14 @@ def test_damaged_and_endless_files(tmp_path, folder):
     records = [("0", good), ("1", b"no film"), ("2", good), ("3", cut)]
     (tmp_path / "x.tar").write_bytes(tar_of([(key, {"mp4": data, "txt": b"caption"}) for key, data in records]))
     with pytest.raises(
-        gm.ShardError, match=r"record 1, .*sample \"1\": the video \"mp4\", at byte \d+: .*expected a container"
+        gm.ShardError, match=r"record 1, .*sample \"1\": the video \"mp4\", at byte \d+: video: expected a container"
     ):
         list(dataset(folder, tmp_path / "x.tar", model, shuffle_window=1))
+    (tmp_path / "y.tar").write_bytes(tar_of([("3", {"mp4": cut, "txt": b"caption"})]))
+    with pytest.raises(
+        gm.ShardError, match=r"record 0, .*sample \"3\": video 0, at byte \d+, cannot be decoded: video: expected"
+    ):
+        list(dataset(folder, tmp_path / "y.tar", model))
     iterator = iter(dataset(folder, tmp_path / "x.tar", model, on_error="quarantine", max_error_rate=1.0))
     batches = list(iterator)
     assert (iterator.stats()["quarantined"], iterator.stats()["undecodable"]) == (1, 1)

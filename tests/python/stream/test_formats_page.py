@@ -134,7 +134,7 @@ def read(path, encoder, **arguments):
 ELSEWHERE = (
     '`text_field="a.b"`', "columns of the filter longer", "a string in a column of the filter",
     "a row whose lists lie in pages of more", "another column, or a field of the same struct",
-    "written by pyarrow before 3.0",
+    "written by pyarrow before 3.0", "rows of the footer that are not", "rows of a row group, or values of",
 )  # fmt: skip
 
 
@@ -284,7 +284,8 @@ FILES = {
         ("a.parquet", LINE, 0, "expected a Parquet file .*found 7b 22 74 65"),
         ("a.arrow", LINE, 0, "found 7b 22 74 65"),
     ],
-    "is a pointer of Git LFS, a web page or XML": [
+    "is UTF-16 or UTF-32 with a mark, a pointer of Git LFS": [
+        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
         ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a Git LFS pointer"),
         ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page; download the shard again"),
         ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
@@ -299,7 +300,7 @@ FILES = {
         ("a.zst", pa.compress(parquet(["a"]), codec="zstd", asbytes=True), 0, "found a Parquet file; inflate it"),
         ("a.gz", gzip.compress(tar_of([("a", {"text": b"a"})])), 0, "found a tar; let its name end in .tar.gz"),
     ],
-    "is xz, bzip2, LZ4, Snappy, zip, 7z, RAR, Avro, HDF5, SQLite, a pickle, Feather of version 1, or UTF-16": [
+    "is xz, bzip2, LZ4, Snappy, LZMA, lzip, lzop": [
         ("a.lz4", pa.compress(LINE, codec="lz4", asbytes=True), 0, "found LZ4; convert it"),
         ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
@@ -307,13 +308,16 @@ FILES = {
         ("a.sz", b"\xff\x06\0\0sNaPpY", 0, "found Snappy; convert it"),
         ("a.7z", b"7z\xbc\xaf\x27\x1c", 0, "found a 7z archive; pass the files"),
         ("a.rar", b"Rar!\x1a\x07", 0, "found a RAR archive; pass the files"),
+        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
+    ],
+    "is ORC, TFRecord, Avro, HDF5, WARC": [
         ("a.avro", b"Obj\x01", 0, "found Avro; convert it"),
         ("a.h5", b"\x89HDF\r\n", 0, "found HDF5; convert it"),
         ("a.db", b"SQLite format 3\0", 0, "found a database of SQLite; export"),
-        ("a.pkl", pickle.dumps(["a"]), 0, "found a pickle, which is never loaded"),
         ("a.feather", b"FEA1" + bytes(4), 0, "found Feather of version 1; write it again"),
-        ("a.zip", b"PK\x03\x04" + LINE, 0, "found a zip archive; pass the files"),
-        ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
+    ],
+    "is a pickle, a file of `torch.save`, safetensors": [
+        ("a.pkl", pickle.dumps(["a"]), 0, "found a pickle, which is never loaded"),
     ],
     "has `ustar` and a NUL": [("a.jsonl", tar_of([("a", {"text": b"in a file"})]), 1, None)],
     "anything else": [("a.txt", LINE, 1, None), ("a.txt", b"", 0, None)],

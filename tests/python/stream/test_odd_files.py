@@ -1,10 +1,19 @@
 """Files that are odd as those of real writers are: old, joined, padded, with equal names, or inside of others."""
 
+import bz2
 import gzip
 import io
+import json
+import lzma
+import pickle
+import re
+import sqlite3
 import uuid
+import zipfile
 
+import numpy as np
 import pyarrow as pa
+import pyarrow.orc as orc
 import pyarrow.parquet as pq
 import pytest
 
@@ -257,3 +266,158 @@ def test_bytes_that_are_not_utf_8_are_no_text(tmp_path, encoder, write):
             texts(encoder, path, keep=keep, sidecars={"more": sidecar})
         found = texts(encoder, path, keep=f"{keep} and more.n < 2", sidecars={"more": sidecar})
         assert found == ["\ufffd fine"]
+
+
+def test_batches_of_other_lengths_than_their_columns_are_refused(tmp_path, encoder):
+    data = stream()
+    # The metadata of the first batch, behind those of the schema, have its two rows twice: its own and its column's.
+    start = 16 + int.from_bytes(data[4:8], "little")
+    end = start + int.from_bytes(data[start - 4 : start], "little")
+    two, one = (number.to_bytes(8, "little") for number in (2, 1))
+    places = [at for at in range(start, end, 8) if data[at : at + 8] == two]
+    assert len(places) == 2
+    for at in places:
+        with pytest.raises(gm.ShardError, match=r"record 0, .*a column has another number of rows than its batch"):
+            texts(encoder, tmp_path / "a.arrow", data[:at] + one + data[at + 8 :])
+
+
+def zipped(name):
+    sink = io.BytesIO()
+    with zipfile.ZipFile(sink, "w") as file:
+        file.writestr(name, b"content")
+    return sink.getvalue()
+
+
+def written(write, *values):
+    sink = io.BytesIO()
+    write(sink, *values)
+    return sink.getvalue()
+
+
+def orc_file():
+    sink = io.BytesIO()
+    orc.write_table(TABLE, sink)
+    return sink.getvalue()
+
+
+def database():
+    connection = sqlite3.connect(":memory:")
+    connection.execute("create table texts (text)")
+    return connection.serialize()
+
+
+def crc_32c(data):
+    """The remainder of long division by the polynomial, bit by bit, on reflected bits."""
+    bits = int.from_bytes(bytes(int(f"{byte:08b}"[::-1], 2) for byte in data), "big") << 32
+    bits ^= 0xFFFFFFFF << (8 * len(data))
+    while bits.bit_length() > 32:
+        bits ^= 0x11EDC6F41 << (bits.bit_length() - 33)
+    return int(f"{bits ^ 0xFFFFFFFF:032b}"[::-1], 2)
+
+
+def tf_record(data=b"an example"):
+    assert crc_32c(b"123456789") == 0xE3069283, "the value that RFC 3720 and others give"
+
+    def with_sum(part):
+        turned = crc_32c(part)
+        return part + ((turned >> 15 | turned << 17) + 0xA282EAD8 & 0xFFFFFFFF).to_bytes(4, "little")
+
+    return with_sum(len(data).to_bytes(8, "little")) + with_sum(data)
+
+
+def safetensors():
+    header = json.dumps({"a": {"dtype": "U8", "shape": [1], "data_offsets": [0, 1]}}).encode()
+    return len(header).to_bytes(8, "little") + header + b"a"
+
+
+TORCH = "a file of torch.save, which is never loaded; convert it to JSON lines"
+OFFICE = "a document of Excel or Word; export it to Parquet or JSON lines"
+IMAGE, MEDIA = "an image; put images into tars", "a video or a recording; put videos into tars"
+ZEROS = bytes(30)
+
+
+@pytest.mark.parametrize(
+    ("data", "found"),
+    [
+        (orc_file, "ORC; convert it to Parquet"),
+        (tf_record, "TFRecord; convert it to Parquet or JSON lines"),
+        (safetensors, "safetensors, which hold weights"),
+        (database, "a database of SQLite; export its table to Parquet"),
+        (lambda: lzma.compress(b"a"), "xz; convert it to gzip"),
+        (lambda: lzma.compress(b"a", lzma.FORMAT_ALONE), "LZMA; convert it to gzip"),
+        (lambda: bz2.compress(b"a"), "bzip2; convert it to gzip"),
+        (lambda: pa.compress(b"a", codec="lz4", asbytes=True), "LZ4; convert it to gzip"),
+        (lambda: b"\x02\x21\x4c\x18" + ZEROS, "LZ4; convert it to gzip"),
+        (lambda: b"\xff\x06\0\0sNaPpY" + ZEROS, "Snappy; convert it to gzip"),
+        (lambda: b"\x1f\x9d\x90" + ZEROS, "data of compress; convert it to gzip"),
+        (lambda: b"\x89LZO\0\r\n\x1a\n", "lzop; convert it to gzip"),
+        (lambda: b"LZIP\x01" + ZEROS, "lzip; convert it to gzip"),
+        *((lambda protocol=protocol: pickle.dumps(["a"], protocol), "a pickle, which is") for protocol in range(2, 6)),
+        (lambda: zipped("model/data.pkl"), TORCH),
+        (lambda: zipped("archive/.format_version"), TORCH),
+        (lambda: written(np.savez, np.arange(3)), "an .npz of NumPy; save each array as .npy"),
+        (lambda: zipped("[Content_Types].xml"), OFFICE),
+        (lambda: zipped("_rels/.rels"), OFFICE),
+        (lambda: zipped("a.jsonl"), "a zip archive; pass the files that it holds"),
+        (lambda: b"\xd0\xcf\x11\xe0\xa1\xb1\x1a\xe1" + ZEROS, OFFICE),
+        (lambda: b"7z\xbc\xaf\x27\x1c" + ZEROS, "a 7z archive"),
+        (lambda: b"Rar!\x1a\x07\x01\0", "a RAR archive"),
+        (lambda: b"Obj\x01\x04\x14avro.codec", "Avro; convert it to Parquet"),
+        (lambda: b"\x89HDF\r\n\x1a\n", "HDF5; convert it to Parquet"),
+        (lambda: bytes(8) + b"DUCK" + b"\x40" + bytes(7) + b"\x01", "a database of DuckDB"),
+        (lambda: bytes(16) + b"\xde\xc0\xef\xbe\x01" + ZEROS, "a database of LMDB"),
+        (lambda: b"\x83\xaf\x70\xd1\x0d\x88\x4a\x3f" + ZEROS, "Riegeli or ArrayRecord"),
+        (lambda: b"GGUF\x03\0\0\0" + ZEROS, "GGUF, which holds weights"),
+        (lambda: b"%PDF-1.7\n%\xe2\xe3", "a PDF; extract its text"),
+        (lambda: b"WARC/1.0\r\nWARC-Type: warcinfo\r\n", "WARC; extract its texts"),
+        (lambda: b"\xff\xd8\xff\xe0\0\x10JFIF", IMAGE),
+        (lambda: b"\x89PNG\r\n\x1a\n", IMAGE),
+        (lambda: b"GIF89a\x01\0\x01\0", IMAGE),
+        (lambda: b"\0\0\0\x20ftypisom", MEDIA),
+        (lambda: b"\x1aE\xdf\xa3\x9f", MEDIA),
+        (lambda: b"RIFF\x24\x01\0\0WAVEfmt ", MEDIA),
+        (lambda: b"ID3\x03\0\0", MEDIA),
+        (lambda: b"HTTP/1.1 502 Bad Gateway\r\n", "an answer of a web server; download"),
+        (lambda: b"<html>\r\n<head><title>502 Bad Gateway", "a web page; download"),
+        (lambda: b"\n<HEAD><TITLE>Error", "a web page; download"),
+        (lambda: b"<Error><Code>NoSuchKey</Code></Error>", "XML, in which object stores report errors"),
+    ],
+)
+@pytest.mark.parametrize("name", ["a.jsonl", "a.bin", "a.gz", "inside.jsonl.gz"])
+def test_formats_that_are_known_and_not_read_are_named(tmp_path, encoder, data, found, name):
+    data = data()
+    expected = "gzip data" if name == "a.gz" else "JSON lines .plain, gzip or Zstandard., Parquet, Arrow or tar"
+    if name.startswith("inside"):
+        data, expected = gzip.compress(data), "JSON lines in the compressed file"
+    with pytest.raises(gm.ShardError, match=f"record 0, byte 0: expected {expected}, found {re.escape(found)}"):
+        texts(encoder, tmp_path / name, data)
+
+
+@pytest.mark.parametrize("line", [b"id,text", b"1,one", b'"id","text"', b"id\ttext", "名,文".encode()])
+def test_tables_of_text_are_advised(tmp_path, encoder, line):
+    with pytest.raises(
+        gm.ShardError, match=r"expected a JSON object .* if the file is CSV or TSV, convert it to Parquet"
+    ):
+        texts(encoder, tmp_path / "a.csv", line + b"\n")
+    with pytest.raises(gm.ShardError) as raised:
+        texts(encoder, tmp_path / "a.csv", b"one text\n")
+    assert "CSV" not in str(raised.value)
+
+
+def test_names_in_tars_and_row_lists_are_no_signatures(tmp_path, encoder):
+    names = ["ORC", "RIFF", "GIF8", "ID3", "OggS", "GGUF", "LZIP", "itemftyp"]
+    path = tmp_path / "a.tar"
+    given = {"text_field": "txt"}
+    for name in names:
+        assert texts(encoder, path, tar_of([(name, {"txt": b"one"})]), **given) == ["one"]
+        old = tar_of([(name, {"txt": b"one"})]).replace(b"ustar", bytes(5))
+        assert texts(encoder, path, old[:148] + old_sum(old) + old[156:], **given) == ["one"]
+    lines = [json.dumps({"text": name, "id": f"{name}-1"}) for name in names]
+    (tmp_path / "ids.txt").write_text("\n".join(f"{name}-1" for name in names[1:]))
+    drop = gm.RowList(str(tmp_path / "ids.txt"), key="id")
+    assert texts(encoder, tmp_path / "a.jsonl", "\n".join(lines).encode(), drop=drop) == names[:1]
+
+
+def old_sum(data):
+    """The checksum of the first header, whose own field counts as spaces."""
+    return b"%06o\0 " % sum(data[:148] + b" " * 8 + data[156:512])

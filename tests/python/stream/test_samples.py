@@ -5,6 +5,8 @@ import pickle
 from functools import cache
 
 import numpy as np
+import pyarrow as pa
+import pyarrow.parquet as pq
 import pytest
 from hypothesis import HealthCheck, given, settings
 from hypothesis import strategies as st
@@ -387,6 +389,58 @@ def test_bad_conversations_are_located_and_quarantined(tmp_path, folder, record,
     )
     assert [row["provenance"][0][1] for row in iterator] == [0, 2]
     assert iterator.stats()["quarantined"] == 1
+
+
+SHARE_GPT = [{"from": "human", "value": "hi"}, {"from": "gpt", "value": "hello"}]
+
+
+@pytest.mark.parametrize("write_as", ["jsonl", "parquet"])
+@pytest.mark.parametrize(
+    ("template", "also"),
+    [
+        (CHATML, ": line 1 of the template: 'dict object' has no attribute 'role'"),
+        ("{% for m in messages %}<{{ m.role }}>{{ m.content }}{% endfor %}", ""),
+    ],
+)
+def test_messages_of_sharegpt_without_its_format_name_it(tmp_path, folder, template, also, write_as):
+    path = tmp_path / f"a.{write_as}"
+    if write_as == "jsonl":
+        write(path, [{"conversations": SHARE_GPT}])
+    else:
+        pq.write_table(pa.Table.from_pylist([{"conversations": SHARE_GPT}]), path)
+    with pytest.raises(gm.ShardError) as raised:
+        rows(path, folder, gm.Chat("conversations", template=template, train_on="all"))
+    said = 'expected a role and content in message 0, found the keys ["from", "value"]; set format="sharegpt"'
+    assert f"record 0, byte 0: {said}{also}" in str(raised.value)
+    found = rows(path, folder, gm.Chat("conversations", template=template, format="sharegpt", train_on="all"))
+    assert "hello" in shown(folder, found[0])
+
+
+def test_template_may_read_messages_without_a_role(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", [{"conversations": SHARE_GPT}])
+    template = "{% for m in messages %}{{ m.from }}: {{ m.value }}\n{% endfor %}"
+    found = rows(path, folder, gm.Chat("conversations", template=template, train_on="all"))
+    assert shown(folder, found[0]) == "[human: hi\ngpt: hello\n]"
+
+
+@pytest.mark.parametrize(
+    ("record", "sample", "said"),
+    [
+        (
+            {"conversations": SHARE_GPT, "id": 1},
+            gm.Chat(),
+            'found no such key, but an object with the keys "conversations", "id"; name another one with field=, and '
+            'set format="sharegpt" if its messages have from and value',
+        ),
+        ({"input": "a"}, gm.Instruction(), 'an object with the keys "input"; name another one with instruction='),
+        ({}, gm.Tokens("ids"), "but an object without keys; name another one with field="),
+    ],
+)
+def test_keys_that_were_found_are_named(tmp_path, folder, record, sample, said):
+    path = write(tmp_path / "a.jsonl", [record])
+    with pytest.raises(gm.ShardError) as raised:
+        rows(path, folder, sample)
+    assert said in str(raised.value)
 
 
 def test_truncation_that_leaves_nothing_to_train_on_is_an_error(tmp_path, folder):

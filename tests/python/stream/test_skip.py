@@ -1,7 +1,9 @@
 """`skip=`: steps that are made and not delivered. The oracle is the stream without it, of which steps are left out."""
 
+import _thread
 import itertools
 import json
+import re
 import threading
 import time
 
@@ -350,6 +352,22 @@ def test_rows_of_skipped_steps_can_be_looked_at(made, folder, tokenizer_file, tm
     found = json.loads(capsys.readouterr().out)
     ids = next(itertools.islice(made(), step, None))["inputs"][4]
     assert "".join(part["text"] for part in found["segments"]) == encoder.decode(ids[ids != 0].tolist())
+
+
+@pytest.mark.slow
+def test_endless_skip_says_where_it_is_and_can_be_interrupted(made, caplog):
+    iterator = iter(made([(0, 10**12)], epochs=None))
+    interrupt = threading.Timer(11, _thread.interrupt_main)
+    interrupt.start()
+    try:
+        with pytest.raises(KeyboardInterrupt):
+            next(iterator)
+    finally:
+        interrupt.cancel()
+        iterator.close()
+    (note,) = [record.getMessage() for record in caplog.records]
+    said = r"step \d+ is made and not delivered, as all before step 1000000000000: see skip= and commit"
+    assert re.fullmatch(said, note), note
 
 
 def test_mixture_files_name_ranges(folder, tokenizer_file, tmp_path, capsys):

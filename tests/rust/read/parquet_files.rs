@@ -7,7 +7,7 @@ use _core::store::LocalFile;
 use bytes::Bytes;
 use parquet::basic::{Compression, Encoding, GzipLevel, ZstdLevel};
 use parquet::data_type::{ByteArray, ByteArrayType, Int64Type};
-use parquet::file::metadata::{ParquetMetaDataReader, ParquetMetaDataWriter};
+use parquet::file::metadata::{ParquetMetaData, ParquetMetaDataReader, ParquetMetaDataWriter};
 use parquet::file::properties::{
     EnabledStatistics, WriterProperties, WriterPropertiesBuilder, WriterVersion,
 };
@@ -557,10 +557,89 @@ fn with_short_chunks(bytes: &[u8], fewer: i64) -> Vec<u8> {
         group.clone().into_builder().set_column_metadata(columns.collect()).build().unwrap()
     });
     let shortened = metadata.clone().into_builder().set_row_groups(shortened.collect()).build();
+    with_metadata(bytes, &shortened)
+}
+
+/// The file with other numbers in its footer: of the rows of the first row group, and of the values of its columns.
+fn with_numbers(bytes: &[u8], of_group: i64, of_columns: &[i64]) -> Vec<u8> {
+    let metadata = ParquetMetaDataReader::new().parse_and_finish(&Bytes::from(bytes.to_vec())).unwrap();
+    let mut groups = metadata.row_groups().to_vec();
+    let columns = groups[0].columns().iter().zip(of_columns);
+    let columns = columns
+        .map(|(column, &values)| column.clone().into_builder().set_num_values(values).build().unwrap())
+        .collect();
+    groups[0] =
+        groups[0].clone().into_builder().set_num_rows(of_group).set_column_metadata(columns).build().unwrap();
+    with_metadata(bytes, &metadata.into_builder().set_row_groups(groups).build())
+}
+
+/// The file with another footer.
+fn with_metadata(bytes: &[u8], metadata: &ParquetMetaData) -> Vec<u8> {
     let footer = u32::from_le_bytes(*bytes[bytes.len() - 8..].first_chunk().unwrap()) as usize;
     let mut out = bytes[..bytes.len() - 8 - footer].to_vec();
-    ParquetMetaDataWriter::new(&mut out, &shortened).finish().unwrap();
+    ParquetMetaDataWriter::new(&mut out, metadata).finish().unwrap();
     out
+}
+
+#[test]
+fn footers_with_other_numbers_than_the_pages_are_refused() {
+    let texts = [Some(&b"a"[..]), Some(b"b"), Some(b"c")].repeat(2);
+    let bytes = file(&texts, 3, properties().build());
+    assert_eq!(read("s.parquet", &with_numbers(&bytes, 3, &[3, 3])).len(), 6);
+    // The writer sums the rows of a file up, so its number is changed in the bytes: an integer before the list of row groups.
+    let at = bytes.windows(4).rposition(|four| four == [0x16, 2 * 6, 0x19, 0x2c]).unwrap();
+    let mut fewer = bytes.clone();
+    fewer[at + 1] = 2 * 5;
+    for (changed, before, found) in [
+        (fewer, 0, "the footer says that it has 5 rows, and its row groups have 6;"),
+        (with_numbers(&bytes, 2, &[2, 3]), 0, "its column \"text\" has 3 values in a row group of 2 rows;"),
+        (with_numbers(&bytes, 3, &[3, 2]), 0, "its column \"text\" has 2 values in a row group of 3 rows;"),
+        (with_numbers(&bytes, 2, &[2, 2]), 0, "has more values than the 2 of the footer (the page at byte"),
+        (with_numbers(&bytes, 4, &[4, 4]), 3, "the pages of a column chunk have 3 values in place of 4;"),
+    ] {
+        let seen = read("s.parquet", &changed);
+        assert!(reason(&seen).contains(found), "{}", reason(&seen));
+        assert_eq!(seen.len(), before + 1, "{found}");
+        let error = seen[before].error().unwrap();
+        assert_eq!((error.error.record, error.rest), (Some(before as u64), AfterError::Lost));
+    }
+    // A page for each row: the one too many is found behind the others.
+    let pages = properties().set_data_page_row_count_limit(1).build();
+    let seen = read("s.parquet", &with_numbers(&file(&texts, 3, pages), 2, &[2, 2]));
+    assert!(reason(&seen).contains("more values than the 2 of the footer (the page"), "{}", reason(&seen));
+    assert_eq!((seen.len(), seen[2].error().unwrap().error.record), (3, Some(2)));
+}
+
+#[test]
+fn numbers_of_lists_are_those_of_their_pages() {
+    let projection = Projection::named(vec!["messages".to_owned()]);
+    let options = Arc::new(ReadOptions { projection, ..(*options(1000)).clone() });
+    let bytes = conversations();
+    for (of_group, of_columns, before, found) in [
+        (4, [4, 5, 5], 4, None),
+        (3, [3, 5, 5], 3, Some("row group 0 has other rows than the 3 of the footer;")),
+        (5, [5, 5, 5], 4, Some("row group 0 ends 1 rows before the number in the footer;")),
+        (4, [4, 4, 4], 0, Some("its column chunk has more values than the 4 of the footer (the page")),
+        (4, [4, 5, 6], 0, Some("the pages of a column chunk have 5 values in place of 6;")),
+    ] {
+        let bytes = with_numbers(&bytes, of_group, &of_columns);
+        let mut reader =
+            RecordReader::from_source(&"s.parquet".into(), Box::new(bytes), &options, &Arc::default())
+                .unwrap();
+        let mut rows = 0;
+        let error = loop {
+            match reader.next_raw() {
+                Ok(Some(_)) => rows += 1,
+                Ok(None) => break None,
+                Err(error) => break Some(error),
+            }
+        };
+        assert_eq!((rows, error.is_some()), (before, found.is_some()), "{error:?}");
+        if let (Some(error), Some(found)) = (error, found) {
+            assert!(error.error.reason.contains(found), "{error}");
+            assert_eq!((error.error.record, error.rest), (Some(before), AfterError::Lost));
+        }
+    }
 }
 
 #[test]

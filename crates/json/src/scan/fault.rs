@@ -1,5 +1,7 @@
 //! Faults of a line, and their messages.
 
+use super::OBJECT;
+
 /// A fault of a line, and its byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -22,6 +24,8 @@ pub(super) enum Kind {
     LoneSurrogate,
 }
 
+/// A byte order mark in UTF-8.
+const MARK: &[u8] = b"\xef\xbb\xbf";
 /// Bytes of the line shown around a fault.
 const EXCERPT_BYTES: usize = 24;
 /// Keys shown of a record that lacks the wanted one, and characters shown of each.
@@ -69,7 +73,7 @@ impl Fault {
                     "expected {what}, found {} at byte {at} of the line{}{}",
                     found(rest),
                     excerpt(line, self.at),
-                    advice(&line[..self.at], rest)
+                    advice(what, &line[..self.at], rest)
                 )
             }
             Kind::NoSuchKey => format!(
@@ -111,11 +115,18 @@ fn found(rest: &[u8]) -> String {
     }
 }
 
-/// Advice if the line, whose fault is between `before` and `rest`, shows that the file is JSON but not JSON lines.
-fn advice(before: &[u8], rest: &[u8]) -> &'static str {
+/// Advice if the line, whose fault is between `before` and `rest`, shows that the file is JSON or a table but not JSON lines.
+fn advice(expected: &str, before: &[u8], rest: &[u8]) -> &'static str {
     match (before.trim_ascii(), rest.trim_ascii()) {
         (b"", [b'[', ..]) | ([.., b'}'], b",") => {
             "; if the file is one JSON array, convert it to one object per line with jq -c '.[]'"
+        }
+        (b"", [b'!'..=b'~' | 0xc2.., ..])
+            if expected == OBJECT
+                && !rest.starts_with(MARK)
+                && rest.iter().any(|byte| b",\t".contains(byte)) =>
+        {
+            "; if the file is CSV or TSV, convert it to Parquet"
         }
         (b"{", b"") => "; if objects span lines, convert the file to one object per line with jq -c .",
         _ => "",
@@ -154,7 +165,8 @@ fn printable(bytes: &[u8]) -> String {
         .collect()
 }
 
-fn keys(line: &[u8]) -> String {
+/// The keys of the object that a line holds, for messages.
+pub fn keys(line: &[u8]) -> String {
     let mut shown = Vec::new();
     let mut more = 0;
     super::for_each_key(line, |key| {

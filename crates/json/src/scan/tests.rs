@@ -120,6 +120,11 @@ const FAULTS: &[(&[u8], &str)] = &[
         b" {\"text\": \"a\"} , ",
         "expected the end of the line after the object, found ',' at byte 15 of the line: …text\": \"a\"} , ; if the file is one JSON array, convert it to one object per line with jq -c '.[]'",
     ),
+    (
+        b"id,text",
+        "expected a JSON object ('{'), found 'i' at byte 0 of the line: id,text; if the file is CSV or TSV, convert it to Parquet",
+    ),
+    (b"a text", "expected a JSON object ('{'), found 'a' at byte 0 of the line: a text"),
     (b"null", "expected a JSON object ('{'), found 'n' at byte 0 of the line: null"),
     (
         b"\xef\xbb\xbf{}",
