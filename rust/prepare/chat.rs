@@ -252,13 +252,16 @@ impl Conversations {
         })
     }
 
-    /// The message about a conversation that the template refuses, if its first message has no role.
+    /// The message about a conversation that the template refuses, if its first message has neither role nor content.
     fn without_role(&self, messages: &Given<'_>) -> Option<String> {
         if self.format != MessageFormat::Messages || !messages.lacks_role() {
             return None;
         }
         let Ok(Value::List(all)) = self.in_memory(messages.clone()) else { return None };
-        let Some(Value::Object(first)) = all.first() else { return None };
+        let first = match all.first() {
+            Some(Value::Object(first)) if message::get(first, "content").is_none() => first,
+            _ => return None,
+        };
         let keys: Vec<_> = first.iter().map(|(key, _)| &**key).collect();
         let is_share_gpt = ["from", "value"].iter().all(|key| message::get(first, key).is_some());
         let is_format = self.takes_format() && is_share_gpt;
