@@ -137,7 +137,7 @@ impl<'a> Auditor<'a> {
         };
         let (mut answers, mut cut_answers) = (BTreeSet::new(), BTreeSet::new());
         let (mut trained_count, mut cut_trained, mut span) = (0, 0, 0);
-        for (index, is_trained) in trained_tokens(trained, &starts, text.len()).enumerate() {
+        for (index, is_trained) in trained_tokens(trained, &starts, text.len()).into_iter().enumerate() {
             while span + 1 < owners.len() && owners[span].0 <= starts[index] {
                 span += 1;
             }

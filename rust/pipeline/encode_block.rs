@@ -305,7 +305,7 @@ impl BlockEncoder {
         trained.extend(bos.map(|_| false));
         let is_trained = trained_tokens(&sample.trained, &starts, sample.text.len());
         let of_sample = &mut images[first_image..];
-        let expanded = rules.expand(text_ids, is_trained, of_sample, start, ids, &mut trained);
+        let expanded = rules.expand(text_ids, &is_trained, of_sample, start, ids, &mut trained);
         ids.extend(eos);
         trained.extend(eos.map(|_| prepare.trains_eos()));
         (ids.images, ids.trained) = (images, trained);

@@ -487,7 +487,7 @@ impl ImageTexts {
     pub(crate) fn expand(
         &self,
         text_ids: &[u32],
-        is_trained: impl Iterator<Item = bool>,
+        is_trained: &[bool],
         images: &mut [Image],
         start: usize,
         ids: &mut Vec<u32>,
@@ -503,7 +503,7 @@ impl ImageTexts {
         let mut images = images.iter_mut();
         // The tokens of each of an image's further groups, and how many these are.
         let mut group = (0, 0);
-        for (&id, is_trained) in text_ids.iter().zip(is_trained) {
+        for (&id, &is_trained) in text_ids.iter().zip(is_trained) {
             if !is_image(id) {
                 ids.push(id);
                 trained.push(is_trained && !untrained.contains(&id));

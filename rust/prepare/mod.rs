@@ -407,21 +407,20 @@ fn files<'a>(
 
 /// Whether each token of a text is trained on: whether its first byte is, or what it has in front of a range that is
 /// trained on is white space of the template.
-pub fn trained_tokens<'a>(
-    trained: &'a [TrainedSpan],
-    starts: &'a [usize],
-    end: usize,
-) -> impl Iterator<Item = bool> + use<'a> {
-    spans_of_tokens(trained, starts, end).map(|(_, span)| span.is_some())
+pub fn trained_tokens(trained: &[TrainedSpan], starts: &[usize], end: usize) -> Vec<bool> {
+    let mut mask = vec![false; starts.len()];
+    for (tokens, _) in tokens_of_spans(trained, starts, end) {
+        mask[tokens].fill(true);
+    }
+    mask
 }
 
 /// Whether some token that is trained on has a byte of what messages say.
 pub fn trains_words(trained: &[TrainedSpan], starts: &[usize], end: usize) -> bool {
-    let is_of_words = |token: &Range<usize>, span: &TrainedSpan| {
-        token.start < span.words.end && span.words.start < token.end
-    };
-    spans_of_tokens(trained, starts, end)
-        .any(|(token, span)| span.is_some_and(|span| is_of_words(&token, span)))
+    tokens_of_spans(trained, starts, end).any(|(tokens, TrainedSpan { words, .. })| {
+        let begin_before = starts[tokens.clone()].partition_point(|start| *start < words.end);
+        begin_before > 0 && words.start < end_of_token(starts, tokens.start + begin_before - 1, end)
+    })
 }
 
 /// How much each token of a text is trained on: as much as its first byte that is; 0 if none is.
@@ -430,39 +429,51 @@ pub fn token_weights(sample: &Sample, starts: &[usize]) -> Vec<f32> {
         let own = sample.weights.iter().find(|(bytes, _)| bytes.contains(&byte));
         own.map_or(1.0, |(_, weight)| *weight)
     };
-    spans_of_tokens(&sample.trained, starts, sample.text.len())
-        .map(|(token, span)| span.map_or(0.0, |span| weight_at(token.start.max(span.bytes.start))))
-        .collect()
+    let mut weights = vec![0.0; starts.len()];
+    for (tokens, span) in tokens_of_spans(&sample.trained, starts, sample.text.len()) {
+        for token in tokens {
+            weights[token] = weight_at(starts[token].max(span.bytes.start));
+        }
+    }
+    weights
 }
 
-/// The bytes of each token, and the range by which it is trained on.
-fn spans_of_tokens<'a>(
+/// The tokens that are trained on because of each range. Only those at its ends are looked at.
+fn tokens_of_spans<'a>(
     trained: &'a [TrainedSpan],
     starts: &'a [usize],
     end: usize,
-) -> impl Iterator<Item = (Range<usize>, Option<&'a TrainedSpan>)> {
-    let mut spans = trained.iter().peekable();
-    let ends = starts.iter().skip(1).copied().chain([end]);
-    starts.iter().zip(ends).map(move |(&start, end)| {
-        while spans.next_if(|span| span.bytes.end <= start).is_some() {}
-        let span = spans.peek().copied().filter(|span| {
-            let begins_before = span.lead <= start && start < span.bytes.start && span.bytes.start < end;
-            span.bytes.contains(&start) || begins_before
+) -> impl Iterator<Item = (Range<usize>, &'a TrainedSpan)> {
+    let (mut token, mut end_before) = (0, 0);
+    trained.iter().map(move |span| {
+        let first_from = |token: usize, byte| token + starts[token..].partition_point(|start| *start < byte);
+        let inside = first_from(token, span.bytes.start);
+        let begins_before = inside.checked_sub(1).is_some_and(|before| {
+            span.lead.max(end_before) <= starts[before]
+                && span.bytes.start < end_of_token(starts, before, end)
         });
-        (start..end, span)
+        let tokens = inside - usize::from(begins_before)..first_from(inside, span.bytes.end);
+        (token, end_before) = (tokens.end, span.bytes.end);
+        (tokens, span)
     })
+}
+
+/// Where a token ends in a text.
+fn end_of_token(starts: &[usize], token: usize, end: usize) -> usize {
+    starts.get(token + 1).copied().unwrap_or(end)
 }
 
 #[cfg(test)]
 mod tests {
+    use proptest::prelude::*;
+
     use super::*;
 
     #[test]
     fn tokens_that_begin_in_white_space_of_the_template_are_trained() {
         // Q: A.\n A: B.\n with " A", ": ", " B" and so on, of which "B.\n" is trained on.
         let span = TrainedSpan { bytes: 9..12, lead: 8, words: 9..10 };
-        let mask =
-            |starts: &[usize]| trained_tokens(std::slice::from_ref(&span), starts, 13).collect::<Vec<_>>();
+        let mask = |starts: &[usize]| trained_tokens(std::slice::from_ref(&span), starts, 13);
         assert_eq!(
             mask(&[0, 6, 8, 10, 12]),
             [false, false, true, true, false],
@@ -474,5 +485,56 @@ mod tests {
         let says = |starts: &[usize]| trains_words(std::slice::from_ref(&span), starts, 13);
         assert!(says(&[0, 8, 10]) && says(&[0, 9, 10]));
         assert!(!says(&[0, 7, 10]), "only what is behind the word");
+    }
+
+    /// The bytes of each token, and the range by which it is trained on, token by token.
+    fn naive<'a>(
+        trained: &'a [TrainedSpan],
+        starts: &'a [usize],
+        end: usize,
+    ) -> Vec<(Range<usize>, Option<&'a TrainedSpan>)> {
+        let ends = starts.iter().skip(1).copied().chain([end]);
+        let of_token = |(&start, end): (&usize, usize)| {
+            let span = trained.iter().find(|span| start < span.bytes.end).filter(|span| {
+                let leads = span.lead <= start && start < span.bytes.start && span.bytes.start < end;
+                span.bytes.contains(&start) || leads
+            });
+            (start..end, span)
+        };
+        starts.iter().zip(ends).map(of_token).collect()
+    }
+
+    proptest! {
+        #[test]
+        fn tokens_at_the_ends_of_ranges_tell_all_that_are_trained(
+            tokens in prop::collection::vec(0usize..4, 0..30),
+            borders in prop::collection::btree_set(0usize..60, 0..12),
+            leads in prop::collection::vec((0usize..4, 0usize..3, 0usize..3), 6),
+        ) {
+            let mut end = 0;
+            let starts: Vec<usize> = tokens.iter().map(|length| { end += length; end - length }).collect();
+            let borders: Vec<usize> = borders.into_iter().filter(|border| *border <= end).collect();
+            let span = |(pair, (lead, first, last)): (&[usize], &(usize, usize, usize))| {
+                let (from, to) = (pair[0], pair[1]);
+                let words = (from + first).min(to)..(from + first + last).min(to);
+                TrainedSpan { bytes: from..to, lead: from.saturating_sub(*lead), words }
+            };
+            let trained: Vec<_> = borders.chunks_exact(2).zip(&leads).map(span).collect();
+            let expected = naive(&trained, &starts, end);
+            let mask: Vec<bool> = expected.iter().map(|(_, span)| span.is_some()).collect();
+            prop_assert_eq!(trained_tokens(&trained, &starts, end), mask);
+            let says = expected.iter().any(|(token, span)| span.is_some_and(|span| {
+                token.start < span.words.end && span.words.start < token.end
+            }));
+            prop_assert_eq!(trains_words(&trained, &starts, end), says);
+            let weights: Vec<_> = trained.iter().zip(1u8..).map(|(span, weight)| (span.bytes.clone(), weight.into())).collect();
+            let weight_at = |byte| weights.iter().find(|(bytes, _)| bytes.contains(&byte)).map_or(1.0, |own| own.1);
+            let of_token = |(token, span): &(Range<usize>, Option<&TrainedSpan>)| {
+                span.map_or(0.0, |span| weight_at(token.start.max(span.bytes.start)))
+            };
+            let expected: Vec<f32> = expected.iter().map(of_token).collect();
+            let sample = Sample { text: "x".repeat(end), trained, weights, ..Sample::default() };
+            prop_assert_eq!(token_weights(&sample, &starts), expected);
+        }
     }
 }

@@ -183,7 +183,7 @@ fn masked(
     spans: &[TrainedSpan],
 ) -> Result<(Vec<i32>, Vec<bool>)> {
     let starts = encoder.inner().token_starts(text, ids)?;
-    let mask = trained_tokens(spans, &starts, text.len()).collect();
+    let mask = trained_tokens(spans, &starts, text.len());
     Ok((ids.iter().map(|&id| id as i32).collect(), mask))
 }
 

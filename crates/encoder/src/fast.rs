@@ -4,6 +4,7 @@ use std::ops::Range;
 use std::sync::Arc;
 
 use ahash::AHashSet;
+use tokenizers::normalizer::Range as TextRange;
 use tokenizers::{OffsetReferential, OffsetType, PreTokenizedString, PreTokenizer, PreTokenizerWrapper};
 
 use super::{EncoderOptions, SpecialTokens};
@@ -162,6 +163,54 @@ impl FastEncoder {
         let covers =
             self.text.never_puts_in_front() || !self.text.has_normalizer() && !self.added.strip_space();
         covers.then_some(spelling)
+    }
+
+    /// Whether the tokens of a text are sure to spell it if they have as many bytes. Nothing makes text longer there: no
+    /// unknown token, no space in front, and no normalizer. Whatever is removed makes it shorter.
+    pub fn spells_by_length(&self, text: &str) -> bool {
+        matches!(&self.model, Model::Bytes(bytes) if bytes.lacks_none())
+            && (self.added.normalized.is_empty() || !self.text.has_normalizer())
+            && self.text.keeps(text)
+    }
+
+    /// The text that these ids of a text spell, which a form of Unicode has changed, and for each of its bytes the offset
+    /// in the text of what it was made of: as the reference finds it, which normalizes between added tokens. None where that
+    /// is left to the reference.
+    pub fn normalized_with_offsets(&self, text: &str, ids: &[u32]) -> Option<(String, Vec<usize>)> {
+        if !matches!(self.model, Model::Bytes(_))
+            || !self.added.normalized.is_empty()
+            || self.added.strip_space()
+        {
+            return None;
+        }
+        let (mut normalized, mut offsets) = (String::new(), Vec::new());
+        let mut left = ids.iter().filter_map(|id| Some((*id, self.added.token(*id)?)));
+        let mut end = 0;
+        let mut all_found = true;
+        self.added.raw.split(text, |part| match part {
+            Found::Token(id) => {
+                // In what messages say, a token's spelling may be text.
+                let Some((_, token)) = left.next().filter(|(other, _)| *other == id) else {
+                    all_found = false;
+                    return;
+                };
+                normalized.push_str(token);
+                offsets.extend(end..end + token.len());
+                end += token.len();
+            }
+            Found::Text(stretch, offset) => {
+                end = offset + stretch.len();
+                let Some(aligned) = self.text.align(stretch) else {
+                    all_found = false;
+                    return;
+                };
+                normalized.push_str(aligned.get());
+                let bytes = (0..aligned.get().len()).map(|at| TextRange::Normalized(at..=at));
+                offsets.extend(bytes.filter_map(|at| Some(offset + aligned.convert_offsets(at)?.start)));
+            }
+        });
+        (all_found && left.next().is_none() && offsets.len() == normalized.len())
+            .then_some((normalized, offsets))
     }
 
     /// Bytes that all workers share.

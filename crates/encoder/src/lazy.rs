@@ -34,6 +34,12 @@ impl<T> Lazy<T> {
         self.value.get_or_init(|| value)
     }
 
+    /// Whether it has been made.
+    #[cfg(test)]
+    pub fn is_made(&self) -> bool {
+        self.value.get().is_some()
+    }
+
     /// Waits until no other thread of this process makes the value; the threads of its parent are not here.
     fn turn(&self) -> Turn<'_> {
         let here = process::id();

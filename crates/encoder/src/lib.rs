@@ -332,8 +332,18 @@ impl Encoder {
                 });
                 Spellings::new(spelling, tokens)
             });
+            if fast.spells_by_length(text)
+                && let Some(starts) = spellings.starts_by_length(text.len(), ids)
+            {
+                return Ok(starts);
+            }
             if let Some(starts) = spellings.starts(text, ids) {
                 return Ok(starts);
+            }
+            if let Some((normalized, offsets)) = fast.normalized_with_offsets(text, ids)
+                && let Some(starts) = spellings.starts(&normalized, ids)
+            {
+                return Ok(starts.iter().map(|start| offsets[*start]).collect());
             }
         }
         self.token_starts_with_reference(text, ids)
@@ -465,6 +475,36 @@ fn unsupported(reason: &str) -> String {
 #[cfg(test)]
 mod tests {
     use super::*;
+
+    #[test]
+    fn starts_in_text_of_another_form_need_no_reference() {
+        let json = r#"{
+            "version": "1.0", "normalizer": {"type": "NFC"},
+            "pre_tokenizer": {"type": "ByteLevel", "add_prefix_space": false, "trim_offsets": true},
+            "added_tokens": [{"id": 5, "content": "<s>", "single_word": false, "lstrip": false, "rstrip": false,
+                "normalized": false, "special": true}],
+            "model": {"type": "BPE", "vocab": {"a": 0, "Ġ": 1, "Ã": 2, "©": 3, "e": 4}, "merges": []}}"#;
+        let encoder = Encoder::from_bytes(json.as_bytes()).unwrap();
+        let needs_reference = || match &encoder.shared.backend {
+            Backend::Fast(_, reference) => reference.is_made(),
+            Backend::Reference(_) => true,
+        };
+        for (text, starts) in [
+            ("a<s> e\u{301}a", vec![0, 1, 4, 5, 5, 8]),
+            ("e\u{301}<s>e\u{301}", vec![0, 0, 3, 6, 6]),
+            ("\u{e9} a", vec![0, 1, 2, 3]),
+        ] {
+            let ids = encoder.encode(text).unwrap();
+            assert_eq!(encoder.token_starts(text, &ids).unwrap(), starts, "{text:?}");
+        }
+        assert!(!needs_reference());
+        // The spelling of a control token that was encoded as text.
+        let (text, data) = ("e\u{301}<s>", 0..6);
+        let mut ids = Vec::new();
+        assert!(encoder.worker().encode_around(text, std::slice::from_ref(&data), &[], &mut ids).is_ok());
+        assert!(encoder.token_starts(text, &ids).is_err());
+        assert!(needs_reference());
+    }
 
     #[test]
     fn the_version_is_that_of_the_crate() {

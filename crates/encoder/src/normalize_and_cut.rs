@@ -1,6 +1,7 @@
 //! From text to pre-tokens: normalizer, prefix, and cuts.
 
 use memchr::memmem::Finder;
+use tokenizers::NormalizedString;
 
 use crate::error::Result;
 use crate::normalize::{Normalizer, replace};
@@ -74,6 +75,25 @@ impl TextRules {
     pub fn has_normalizer(&self) -> bool {
         let (Self::Split { normalizer, .. } | Self::SentencePiece { normalizer, .. }) = self;
         normalizer.is_some()
+    }
+
+    /// Whether it is seen at once that pre-tokens are made of a text as it is.
+    pub fn keeps(&self, text: &str) -> bool {
+        match self {
+            Self::Split { add_prefix_space, normalizer, .. } => {
+                !add_prefix_space && normalizer.as_ref().is_none_or(|normalizer| normalizer.keeps(text))
+            }
+            Self::SentencePiece { .. } => false,
+        }
+    }
+
+    /// A text after the normalizer, with where its bytes come from, if the normalizer is a form of Unicode and all that
+    /// changes text.
+    pub fn align(&self, text: &str) -> Option<NormalizedString> {
+        match self {
+            Self::Split { add_prefix_space: false, normalizer, .. } => normalizer.as_ref()?.align(text),
+            Self::Split { .. } | Self::SentencePiece { .. } => None,
+        }
     }
 
     /// Whether no space or marker is ever put in front of a stretch.

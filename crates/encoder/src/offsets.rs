@@ -6,9 +6,10 @@
 //! starts   0            12        21 22 24 26
 //! ```
 //!
-//! The tokens' own spellings are laid along the text. If they cover it exactly, they are the answer. Otherwise a
-//! normalizer changed the text, or an added token stripped space around it; then the reference tells, which takes much
-//! longer.
+//! Where nothing changes the text, the lengths of the tokens tell. Elsewhere the tokens' own spellings are laid along the
+//! text. If they cover it exactly, they are the answer; if a form of Unicode changed the text, they are laid along that.
+//! Otherwise another normalizer changed it, or an added token stripped space around it; then the reference tells, which
+//! takes much longer.
 
 use crate::byte_alphabet;
 use crate::simd::prefetch;
@@ -36,6 +37,8 @@ pub struct Spellings {
     tokens: Vec<(u32, bool)>,
     /// For each id its bytes again, if they are few: `bytes` is too large for the processor's cache.
     short: Vec<Short>,
+    /// For each id how many bytes it has, or that it has too many: small enough for the cache.
+    lengths: Vec<u16>,
 }
 
 /// The bytes of a short token in one number: its length, whether it is an added one, and then up to 14 bytes.
@@ -73,7 +76,8 @@ impl Spellings {
     /// Makes the spellings of tokens in the order of their ids: the spelling in tokenizer.json, and whether it is an
     /// added token.
     pub fn new(spelling: Spelling, tokens: impl Iterator<Item = (String, bool)>) -> Self {
-        let mut spellings = Self { bytes: Vec::new(), tokens: Vec::new(), short: Vec::new() };
+        let mut spellings =
+            Self { bytes: Vec::new(), tokens: Vec::new(), short: Vec::new(), lengths: Vec::new() };
         for (token, is_added) in tokens {
             let start = spellings.bytes.len();
             match spelling {
@@ -86,7 +90,9 @@ impl Spellings {
                 },
             }
             spellings.tokens.push((spellings.bytes.len() as u32, is_added));
-            spellings.short.push(Short::new(&spellings.bytes[start..], is_added));
+            let token = &spellings.bytes[start..];
+            spellings.short.push(Short::new(token, is_added));
+            spellings.lengths.push(u16::try_from(token.len()).unwrap_or(u16::MAX));
         }
         spellings
     }
@@ -95,6 +101,19 @@ impl Spellings {
         let (end, is_added) = *self.tokens.get(id as usize)?;
         let start = if id == 0 { 0 } else { self.tokens[id as usize - 1].0 };
         Some((&self.bytes[start as usize..end as usize], is_added))
+    }
+
+    /// The offset of each id's first byte in a text of so many bytes that they spell; none if they have not as many.
+    pub fn starts_by_length(&self, length: usize, ids: &[u32]) -> Option<Vec<usize>> {
+        let mut end = 0;
+        let starts = ids.iter().map(|id| {
+            let start = end;
+            // An unknown id makes the sum too large.
+            end += self.lengths.get(*id as usize).map_or(length + 1, |length| usize::from(*length));
+            start
+        });
+        let starts = starts.collect();
+        (end == length).then_some(starts)
     }
 
     /// The offset of each id's first byte in the text; none if the spellings do not cover the text exactly.
@@ -183,6 +202,17 @@ mod tests {
         for id in [1, u32::MAX] {
             let ids = [vec![0; count - 1], vec![id]].concat();
             assert_eq!(known.starts(&text, &ids), None, "{id}");
+        }
+    }
+
+    #[test]
+    fn lengths_tell_where_tokens_start_if_they_add_up() {
+        let long = "x".repeat(1 << 16);
+        let known =
+            spellings(Spelling::Characters, &[("ab", false), ("<s>", true), (&long, false), ("", false)]);
+        assert_eq!(known.starts_by_length(7, &[0, 1, 3, 0]), Some(vec![0, 2, 5, 5]));
+        for (length, ids) in [(6, &[0, 1, 0][..]), (8, &[0, 1, 0]), (2, &[4]), (1 << 16, &[2])] {
+            assert_eq!(known.starts_by_length(length, ids), None, "{ids:?}");
         }
     }
 

@@ -176,6 +176,11 @@ impl ByteModel {
         whole
     }
 
+    /// Whether each byte that texts have is a token.
+    pub fn lacks_none(&self) -> bool {
+        self.unknown == MissingSymbol::Never
+    }
+
     /// Whether a pre-token holds a byte that has no token.
     fn lacks(&self, pretoken: &[u8]) -> bool {
         self.unknown != MissingSymbol::Never

@@ -57,6 +57,17 @@ impl Normalizer {
         matches!(*self.0, [Step::Form(..)])
     }
 
+    /// Whether it is that, and a text is seen at once to be in it.
+    pub fn keeps(&self, text: &str) -> bool {
+        matches!(*self.0, [Step::Form(form, simd)] if form.settles(simd, text))
+    }
+
+    /// The normalized text with where its bytes come from, if it is a form of Unicode alone.
+    pub fn align(&self, text: &str) -> Option<NormalizedString> {
+        let [Step::Form(form, _)] = *self.0 else { return None };
+        library_call(|| Ok(form.align(text))).ok()
+    }
+
     /// How many of its steps the reference does.
     pub fn by_library(&self) -> usize {
         self.0.iter().filter(|step| matches!(step, Step::Library(_))).count()

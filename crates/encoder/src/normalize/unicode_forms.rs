@@ -9,6 +9,7 @@
 
 use std::iter;
 
+use tokenizers::NormalizedString;
 use unicode_normalization_alignments::char::{
     canonical_combining_class, decompose_canonical, decompose_compatible,
 };
@@ -130,6 +131,23 @@ impl UnicodeNormalizer {
         }
         buffer.push_str(&text[copied..]);
         Some(buffer)
+    }
+
+    /// Whether all of a text is settled, so that it stays as it is.
+    pub fn settles(&self, simd: Simd, text: &str) -> bool {
+        simd.run(FindUnsettled { of: self, text, from: 0 }).is_none()
+    }
+
+    /// The normalized text as the reference has it, which knows where each byte comes from, and takes much longer.
+    pub fn align(&self, text: &str) -> NormalizedString {
+        let mut aligned = NormalizedString::from(text);
+        match self.form {
+            Form::Nfc => aligned.nfc(),
+            Form::Nfd => aligned.nfd(),
+            Form::Nfkc => aligned.nfkc(),
+            Form::Nfkd => aligned.nfkd(),
+        };
+        aligned
     }
 
     #[inline(always)]

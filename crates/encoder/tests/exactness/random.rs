@@ -10,13 +10,14 @@ use crate::chars_map::some_entries;
 use crate::mixtures;
 use crate::number;
 use crate::support::{
-    Compared, Model, added_tokens, after, as_unigram, as_word_piece, bert, byte_level, fallback, metaspace,
-    prepend, replace, replace_and_double, steps,
+    Compared, Model, added, added_tokens, after, as_unigram, as_word_piece, bert, byte_level, fallback,
+    metaspace, prepend, replace, replace_and_double, steps,
 };
 
 /// Tokenizers of both styles and one of odd merges.
 static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
     let tokens = added_tokens();
+    let control = json!([added("<s>", &["special"]), added("[INST]", &[])]);
     let mut odd = Model::sentence_piece(120);
     odd.merges.reverse();
     for (left, right) in [("a", "▁"), ("▁", "▁"), ("▁▁", "▁▁"), ("-", "-"), ("--", "a"), ("日", "本")]
@@ -49,6 +50,8 @@ static TOKENIZERS: LazyLock<Vec<Compared>> = LazyLock::new(|| {
         bytes.tokenizer(json!({}), json!({"type": "NFD"}), byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "NFKC"}), byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), json!({"type": "Lowercase"}), byte_level(), tokens.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFC"}), byte_level(), control.clone()),
+        bytes.tokenizer(json!({}), json!({"type": "NFKD"}), steps(), control),
         bytes.tokenizer(ignores_merges(), Value::Null, byte_level(), tokens.clone()),
         bytes.tokenizer(json!({}), Value::Null, steps(), tokens.clone()),
         bytes.tokenizer(ignores_merges(), Value::Null, steps(), tokens.clone()),
