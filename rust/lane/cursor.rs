@@ -143,17 +143,21 @@ const LARGE_WINDOWS: u64 = WINDOW_SIZES + 1;
 pub const LARGEST: u64 = 1 << 62;
 
 impl Cursor {
-    /// Where a run begins to read a source.
-    pub fn start(spec: &SourceSpec) -> Self {
-        Self { window_size: spec.window().map_or(0, |_| 1), ..Self::default() }
+    /// Where a run begins to read a source. In one whose windows are all large, those of the source are too.
+    pub fn start(spec: &SourceSpec, has_large_windows: bool) -> Self {
+        let first = if has_large_windows { LARGE_WINDOWS } else { 1 };
+        Self { window_size: spec.window().map_or(0, |_| first), ..Self::default() }
     }
 
     /// Where the run of this cursor began to read the source.
     #[must_use]
     pub fn at_start(&self) -> Self {
-        let is_large = self.window_size == 0 || self.window_size == LARGE_WINDOWS;
-        let is_start = self.saved() == Self::default();
-        Self { window_size: if is_large && !is_start { LARGE_WINDOWS } else { 0 }, ..Self::default() }
+        Self { window_size: if self.has_large_windows() { LARGE_WINDOWS } else { 0 }, ..Self::default() }
+    }
+
+    /// Whether all windows of its run are large, which began before windows grew.
+    pub fn has_large_windows(&self) -> bool {
+        matches!(self.window_size, 0 | LARGE_WINDOWS) && self.saved() != Self::default()
     }
 
     /// Whether the next window may be larger.

@@ -172,7 +172,7 @@ impl Pipeline {
         encoder: Encoder,
     ) -> Self {
         let (stream, host) = first.clone();
-        let starts = || stream.sources.iter().map(|source| Cursor::start(source));
+        let starts = || stream.sources.iter().map(|source| Cursor::start(source, false));
         let cursors = host.lanes.iter().flat_map(|_| starts()).collect();
         let taken =
             Delivered { step: 0, row: 0, cursors, carried: Arc::default(), interval: 0, skipped_tokens: 0 };

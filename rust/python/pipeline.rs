@@ -257,9 +257,11 @@ impl Pipeline {
         Ok(self.with(py, |pipeline| {
             let interval = pipeline.interval_of(step, row);
             let (mut cursors, mut carried) = (Vec::new(), Vec::new());
+            // A state has nothing of sources, or in its first step of lanes, of which nothing was read yet.
+            let has_large_windows = pipeline.stream_of(interval).has_large_windows(lanes.iter().flatten());
             for (index, lane) in lanes.into_iter().enumerate() {
                 let number = pipeline.lanes().get(index).copied().unwrap_or(index);
-                for (cursor, own) in pipeline.stream_of(interval).order(number, lane)? {
+                for (cursor, own) in pipeline.stream_of(interval).order(number, lane, has_large_windows)? {
                     cursors.push(cursor);
                     carried.push(own);
                 }

@@ -157,11 +157,23 @@ impl StreamSpec {
         self.sources.iter().zip(cursors).map(has_ended).collect()
     }
 
+    /// Whether these cursors are of a run whose windows are all large.
+    pub fn has_large_windows<'a>(&self, cursors: impl IntoIterator<Item = &'a (String, Position)>) -> bool {
+        let has_windows =
+            |name: &str| self.sources.iter().any(|source| source.name == name && source.window().is_some());
+        cursors.into_iter().any(|(name, (cursor, _))| cursor.has_large_windows() && has_windows(name))
+    }
+
     /// A lane's cursors by the names of their sources, in the order of the sources; the start where there is none.
-    pub fn order(&self, lane: usize, cursors: Vec<(String, Position)>) -> Result<Vec<Position>> {
+    pub fn order(
+        &self,
+        lane: usize,
+        cursors: Vec<(String, Position)>,
+        has_large_windows: bool,
+    ) -> Result<Vec<Position>> {
         let mut named: HashMap<String, Position> = cursors.into_iter().collect();
         let position = |source: &Arc<SourceSpec>| {
-            named.remove(&source.name).unwrap_or_else(|| (Cursor::start(source), None))
+            named.remove(&source.name).unwrap_or_else(|| (Cursor::start(source, has_large_windows), None))
         };
         let ordered = self.sources.iter().map(position).collect();
         match named.keys().min() {

@@ -1,12 +1,14 @@
-//! Content that a template does not take: in parts, of which it prints the list as Python spells it or leaves out words;
-//! of a message of a role that it does not know, which many templates pass over; or under another key.
+//! Content that a template does not take: in parts or an object, which it prints as Python spells them or leaves out; of a
+//! message of a role that it does not know, which many templates pass over; or under another key.
+
+use std::cell::LazyCell;
 
 use crate::chat::Session;
 use crate::error::{Error, ErrorKind, Result};
 use crate::reasoning::{Written, field};
 use crate::rendering::Rendering;
-use crate::text::Str;
-use crate::value::{Dict, List, Val};
+use crate::text::{Origin, Str};
+use crate::value::{Dict, Val};
 
 /// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
@@ -19,70 +21,80 @@ const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
 const SAYING: [&str; 9] =
     ["text", "value", "message", "body", "utterance", "prompt", "response", "question", "answer"];
 
-/// Checks that the words of messages of other roles, and of content in parts, are in the text, and that the parts are not
-/// printed as Python spells them.
+/// Checks that the words of messages of other roles, and of content in parts and in objects, are in the text, and that the
+/// latter are not printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
-    let mut written = None;
+    let written = LazyCell::new(|| Written::of(rendering));
     for index in 0..session.messages.len() {
         let Val::Dict(message) = session.messages[index] else { continue };
-        let content = match field(message, "content") {
-            Some(Val::List(content)) => content,
-            Some(Val::Dict(content)) => {
-                let written = written.get_or_insert_with(|| Written::of(rendering));
-                if written.begins(content.origin.0, "{'") {
-                    return Err(not_words(index, "prints the object as Python spells it"));
-                }
-                continue;
-            }
+        match field(message, "content") {
             // If nothing is written, nothing is trained on, which is another error.
             None | Some(Val::None(_)) if !rendering.text().is_empty() => {
-                let written = written.get_or_insert_with(|| Written::of(rendering));
-                check_keys(session, written, index, message)?;
-                continue;
+                check_keys(session, &written, index, message)?;
             }
             Some(Val::Str(text)) => {
-                let role = match field(message, "role") {
-                    Some(Val::Str(role)) if ROLES.contains(&role.text) => continue,
-                    Some(Val::Str(role)) => format!("{:?}", role.text),
-                    _ => "none".to_owned(),
-                };
-                let written = written.get_or_insert_with(|| Written::of(rendering));
-                if is_lost(session, written, *text) {
-                    return Err(Error::new(
-                        ErrorKind::Input,
-                        format!(
-                            "messages[{index}]: expected a role that the template knows under its key \"role\", found {role}, and \
-                             the template leaves out its content: correct the role, such as \"user\", or leave the message out"
-                        ),
+                if let Some(role) = unknown_role(message)
+                    && is_lost(session, &written, *text)
+                {
+                    return Err(not_the_role(index, &role));
+                }
+            }
+            Some(content @ (Val::List(_) | Val::Dict(_))) => {
+                if prints(&written, &content) {
+                    let what = if let Val::Dict(_) = content { "object" } else { "list" };
+                    return Err(not_words(
+                        index,
+                        &content,
+                        &format!("prints the {what} as Python spells it"),
                     ));
                 }
-                continue;
+                let Some(found) = lost(session, &written, &content) else { continue };
+                if takes_string(session, index, content.origin())? {
+                    return Err(not_words(index, &content, &found));
+                }
+                // It leaves out the message, however it is written.
+                if let Some(role) = unknown_role(message) {
+                    return Err(not_the_role(index, &role));
+                }
             }
-            _ => continue,
-        };
-        let written = written.get_or_insert_with(|| Written::of(rendering));
-        let found = if prints(written, content) {
-            "prints the list as Python spells it"
-        } else if let Some(part) = lost_part(session, written, content) {
-            if !takes_string(session, index, content)? {
-                continue; // It leaves out the message, however it is written.
-            }
-            &format!("leaves out the text of part {part}")
-        } else {
-            continue;
-        };
-        return Err(not_words(index, found));
+            _ => {}
+        }
     }
     Ok(())
 }
 
-/// The error of content in parts.
-fn not_words(index: usize, found: &str) -> Error {
+/// The role of a message, for messages, if it is none that templates leave out on purpose.
+fn unknown_role(message: &Dict<'_>) -> Option<String> {
+    match field(message, "role") {
+        Some(Val::Str(role)) if ROLES.contains(&role.text) => None,
+        Some(Val::Str(role)) => Some(format!("{:?}", role.text)),
+        _ => Some("none".to_owned()),
+    }
+}
+
+/// The error of a message that is left out because of its role.
+fn not_the_role(index: usize, role: &str) -> Error {
     Error::new(
         ErrorKind::Input,
         format!(
-            "messages[{index}]: expected the words of its content in the text, found that the template takes no parts and \
-             {found}: write the content as one string, its texts joined, or give a template that takes parts"
+            "messages[{index}]: expected a role that the template knows under its key \"role\", found {role}, and the template \
+             leaves out its content: correct the role, such as \"user\", or leave the message out"
+        ),
+    )
+}
+
+/// The error of content in parts, or in an object.
+fn not_words(index: usize, content: &Val<'_>, found: &str) -> Error {
+    let (kind, as_string) = if let Val::Dict(_) = content {
+        ("objects", "such as its JSON")
+    } else {
+        ("parts", "its texts joined")
+    };
+    Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{index}]: expected the words of its content in the text, found that the template takes no {kind} and \
+             {found}: write the content as one string, {as_string}, or give a template that takes {kind}"
         ),
     )
 }
@@ -136,16 +148,45 @@ fn kind_of_media<'a>(item: &Val<'a>) -> Option<&'a str> {
     MEDIA.iter().any(|media| kind.text.contains(media)).then_some(kind.text)
 }
 
-/// Whether a list of parts, or one of them, is in the text as Python spells it.
-fn prints(written: &Written<'_>, content: &List<'_>) -> bool {
-    let is_part = |item: &Val<'_>| matches!(item, Val::Dict(part) if written.begins(part.origin.0, "{'"));
-    ["[{'", "['"].iter().any(|begin| written.begins(content.origin.0, begin))
-        || content.items.iter().any(is_part)
+/// Whether content, or a part of it, is in the text as Python spells it.
+fn prints(written: &Written<'_>, content: &Val<'_>) -> bool {
+    let begins = |value: &Val<'_>, begin: &str| written.begins(value.origin().0, begin);
+    match content {
+        Val::List(list) => {
+            let is_part = |item: &Val<'_>| matches!(item, Val::Dict(_)) && begins(item, "{'");
+            begins(content, "[{'") || begins(content, "['") || list.items.iter().any(is_part)
+        }
+        _ => begins(content, "{'"),
+    }
 }
 
-/// The first part that is a text of which the rendering has nothing.
-fn lost_part(session: &Session<'_>, written: &Written<'_>, content: &List<'_>) -> Option<usize> {
-    content.items.iter().position(|item| text_of(item).is_some_and(|text| is_lost(session, written, text)))
+/// How a message names the words of content that the rendering lacks. None: it has them, or there are none.
+fn lost(session: &Session<'_>, written: &Written<'_>, content: &Val<'_>) -> Option<String> {
+    if let Val::List(list) = content {
+        let mut texts = list.items.iter().map(text_of);
+        if let Some(part) = texts.position(|text| text.is_some_and(|text| is_lost(session, written, text))) {
+            return Some(format!("leaves out the text of part {part}"));
+        }
+    }
+    let says = match content {
+        Val::List(list) => list.items.iter().any(is_object),
+        _ => is_object(content),
+    };
+    let is_there = || {
+        let origin = content.origin().0;
+        written.has_string(origin, &session.origins) || written.has_within(origin, &session.origins)
+    };
+    (says && !is_there()).then(|| "leaves it out".to_owned())
+}
+
+/// Whether a value is an object that is no part of content.
+fn is_object(value: &Val<'_>) -> bool {
+    let Val::Dict(object) = value else { return false };
+    let of_part = |key: &Val<'_>| {
+        key.as_str()
+            .is_some_and(|key| key.text == "type" || MEDIA.iter().any(|media| key.text.contains(media)))
+    };
+    !object.entries.is_empty() && !object.entries.iter().any(|(key, _)| of_part(key))
 }
 
 /// Whether a string has words of which the rendering has nothing.
@@ -155,7 +196,11 @@ fn is_lost(session: &Session<'_>, written: &Written<'_>, text: Str<'_>) -> bool 
 
 /// The text of a part.
 fn text_of<'a>(item: &Val<'a>) -> Option<Str<'a>> {
-    let Val::Dict(part) = item else { return None };
+    let part = match item {
+        Val::Str(text) => return Some(**text),
+        Val::Dict(part) => part,
+        _ => return None,
+    };
     let is_text = field(part, "type").is_none_or(|kind| kind.is_text("text"));
     match field(part, "text") {
         Some(Val::Str(text)) if is_text => Some(*text),
@@ -163,12 +208,10 @@ fn text_of<'a>(item: &Val<'a>) -> Option<Str<'a>> {
     }
 }
 
-/// Whether the template writes the content of a message if it is one string.
-fn takes_string(session: &mut Session<'_>, index: usize, content: &List<'_>) -> Result<bool> {
+/// Whether the template writes the content of a message if it is a string.
+fn takes_string(session: &mut Session<'_>, index: usize, content: Origin) -> Result<bool> {
     let Val::Dict(message) = session.messages[index] else { return Ok(false) };
-    let texts: Vec<&str> = content.items.iter().filter_map(text_of).map(|text| text.text).collect();
-    let joined = session.heap.text(&texts.join("\n"))?;
-    let string = session.heap.str(Str::new(joined, content.origin))?;
+    let string = session.heap.str(Str::new("words", content))?;
     let entries: Vec<_> = message
         .entries
         .iter()
@@ -178,5 +221,5 @@ fn takes_string(session: &mut Session<'_>, index: usize, content: &List<'_>) -> 
     let messages = session.with_message(index, Val::Dict(session.heap.alloc(dict)?))?;
     let Ok(rendered) = session.render(messages, session.add_generation_prompt) else { return Ok(false) };
     let rendering = session.finish(rendered)?;
-    Ok(Written::of(&rendering).pieces.iter().any(|(origin, _)| *origin == content.origin.0))
+    Ok(Written::of(&rendering).pieces.iter().any(|(origin, _)| *origin == content.0))
 }

@@ -279,6 +279,14 @@ impl<'r> Written<'r> {
         }
     }
 
+    /// Whether any byte is there of what lies in a value.
+    pub(crate) fn has_within(&self, node: u32, origins: &Origins) -> bool {
+        let parent = |at: &u32| Some(origins.nodes[*at as usize].parent).filter(|parent| *parent != 0);
+        self.pieces
+            .iter()
+            .any(|(origin, _)| std::iter::successors(Some(*origin), parent).any(|at| at == node))
+    }
+
     /// Whether any byte is there of a string, or of a value that holds it and was written as a whole.
     pub(crate) fn has_string(&self, node: u32, origins: &Origins) -> bool {
         let mut at = node;

@@ -52,7 +52,8 @@ pub(super) fn group_rows(metadata: &ParquetMetaData) -> Result<Vec<u64>, String>
         return Err(corrupt("the number of rows of a row group is not valid"));
     };
     let all = metadata.file_metadata().num_rows();
-    if u64::try_from(all) != Ok(sum) {
+    // Some writers note 0 rows of the file, whose row groups are read.
+    if all != 0 && u64::try_from(all) != Ok(sum) {
         return Err(corrupt(&format!(
             "the footer says that it has {all} rows, and its row groups have {sum}"
         )));

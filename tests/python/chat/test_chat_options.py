@@ -231,8 +231,41 @@ def test_words_elsewhere_than_in_the_content_are_an_error(tmp_path, folder, mess
     assert len(rows(path, folder, sample=gm.Chat(template=written, train_on="all"))) == 1
 
 
-PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 HEAD, TAIL = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}", "{{ '<|im_end|>\\n' }}{%- endfor %}"
+STRINGS_ALONE = "{%- if m.content is string %}{{ m.content }}{%- endif %}"
+NO_TOOLS = "{%- if m.role != 'tool' %}{{ m.content | tojson }}{%- endif %}"
+
+
+@pytest.mark.parametrize(
+    ("role", "content", "template", "found"),
+    [
+        ("user", {"words": "some"}, STRINGS_ALONE, "takes no objects and leaves it out: .* such as its JSON"),
+        ("user", {"number": 5}, STRINGS_ALONE, "takes no objects and leaves it out"),
+        ("tool", {"weather": {"is": "fine"}}, STRINGS_ALONE, "takes no objects and leaves it out"),
+        ("tool", [{"weather": "fine"}], STRINGS_ALONE, "takes no parts and leaves it out: .* its texts joined"),
+        ("user", ["some", "words"], STRINGS_ALONE, "takes no parts and leaves out the text of part 0"),
+        ("tool", "fine", NO_TOOLS, 'expected a role that the template knows .*, found "tool"'),
+        ("tool", {"weather": "fine"}, NO_TOOLS, 'expected a role that the template knows .*, found "tool"'),
+        ("tool", [{"type": "text", "text": "fine"}], NO_TOOLS, 'a role that the template knows .*, found "tool"'),
+        ("tool", {"weather": "fine"}, "{{ m.content | tojson }}", None),
+        ("tool", {"weather": "fine", "at": 5}, "{{ m.content.weather or m.content }}", None),
+        ("tool", [{"weather": "fine"}], "{{ m.content | tojson }}", None),
+        ("user", {}, STRINGS_ALONE, None),
+        ("user", [], STRINGS_ALONE, None),
+        ("user", [{"type": "thinking", "thinking": "other words"}], STRINGS_ALONE, None),
+    ],
+)
+def test_content_that_is_no_string_is_not_left_out_in_silence(tmp_path, folder, role, content, template, found):
+    path = write(tmp_path / "a.jsonl", {"messages": [{"role": role, "content": content}, ANSWER]})
+    sample = gm.Chat(template=HEAD + template + TAIL, train_on="all")
+    if found is None:
+        assert len(rows(path, folder, sample=sample)) == 1
+        return
+    with pytest.raises(gm.ShardError, match=rf"record 0, byte 0: messages\[0\]: .*{found}"):
+        rows(path, folder, sample=sample)
+
+
+PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]
 
 
 @pytest.mark.parametrize(

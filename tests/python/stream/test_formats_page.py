@@ -134,7 +134,7 @@ def read(path, encoder, **arguments):
 ELSEWHERE = (
     '`text_field="a.b"`', "columns of the filter longer", "a string in a column of the filter",
     "a row whose lists lie in pages of more", "another column, or a field of the same struct",
-    "written by pyarrow before 3.0", "rows of the footer that are not", "rows of a row group, or values of",
+    "written by pyarrow before 3.0", "rows of the footer that are neither", "rows of a row group, or values of",
 )  # fmt: skip
 
 

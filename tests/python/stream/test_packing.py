@@ -205,6 +205,41 @@ def test_state_from_before_windows_grew_continues_in_its_order(tmp_path, argumen
         assert_same_batches([next(iterator) for _ in wanted[step : step + 13]], wanted[step : step + 13])
 
 
+def without_sizes(state):
+    """The state as it was saved before windows grew: with nothing of what was not begun."""
+    lanes = {
+        lane: "; ".join(own.replace(" window_size=10", "") for own in text.split("; ") if "window_hash" in own)
+        for lane, text in state["lanes"].items()
+    }
+    return state | {"lanes": lanes}
+
+
+@pytest.mark.parametrize("rows", [False, True])
+def test_old_order_holds_for_what_the_state_has_nothing_of(tmp_path, rows):
+    """Sources of a later stage, and where rows are the elements lanes that have none yet."""
+    texts = [f"{number} " + "the mill grinds grain into flour " * 40 for number in range(300)]
+    encoder = both(deepseek)[0]
+    sources = {name: gm.Source(write_shards(tmp_path, [texts, texts], f".{name}.jsonl")) for name in "ab"}
+    dataset = gm.PackedDataset(
+        gm.Mixture(sources, stages=[(0, {"a": 1, "b": 0}), (6, {"a": 1, "b": 1})]),
+        tokenizer=encoder,
+        seed=5,
+        sequence_length=512,
+        eos=1,
+        lanes=2,
+        **({} if rows else {"batch_size": 4}),
+    )
+    iterator = iter(dataset)
+    start = iterator.get_state()
+    large = dict.fromkeys(start["lanes"], "a: window_size=10; b: window_size=10")
+    iterator.set_state(start | {"lanes": large})
+    seen = [(iterator.get_state(), next(iterator)) for _ in range(40 if rows else 16)]
+    for step in (1, 4, 8, 11):
+        iterator.set_state(without_sizes(seen[step][0]))
+        expected = [batch for _, batch in seen[step:]]
+        assert_same_batches([next(iterator) for _ in expected], expected)
+
+
 def one_lane(tmp_path, texts, **arguments):
     """The rows of one lane of texts, with a tokenizer that merges only bytes of its training text."""
     paths = write_shards(tmp_path, [texts], ".jsonl")
