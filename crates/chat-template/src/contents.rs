@@ -21,8 +21,8 @@ const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
 const SAYING: [&str; 9] =
     ["text", "value", "message", "body", "utterance", "prompt", "response", "question", "answer"];
 
-/// Checks that the words of messages of other roles, and of content in parts and in objects, are in the text, and that the
-/// latter are not printed as Python spells them.
+/// Checks that the words of messages of other roles, and of content in parts and in objects, are in the text, and that parts,
+/// and objects in what a user or a model says, are not printed as Python spells them.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
     let written = LazyCell::new(|| Written::of(rendering));
     for index in 0..session.messages.len() {
@@ -40,7 +40,9 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
                 }
             }
             Some(content @ (Val::List(_) | Val::Dict(_))) => {
-                if prints(&written, &content) {
+                // The result of a tool is written as it is, as `transformers` writes it.
+                let is_result = unknown_role(message).is_some() && !holds_parts(&content);
+                if !is_result && prints(&written, &content) {
                     let what = if let Val::Dict(_) = content { "object" } else { "list" };
                     return Err(not_words(
                         index,
@@ -146,6 +148,11 @@ fn kind_of_media<'a>(item: &Val<'a>) -> Option<&'a str> {
     let Val::Dict(part) = item else { return None };
     let Some(Val::Str(kind)) = field(part, "type") else { return None };
     MEDIA.iter().any(|media| kind.text.contains(media)).then_some(kind.text)
+}
+
+/// Whether content is a list in which there may be parts.
+fn holds_parts(content: &Val<'_>) -> bool {
+    matches!(content, Val::List(list) if list.items.iter().any(|item| matches!(item, Val::Dict(_))))
 }
 
 /// Whether content, or a part of it, is in the text as Python spells it.
