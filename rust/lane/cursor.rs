@@ -137,7 +137,8 @@ pub const LARGEST_WINDOW_BYTES: usize = 16 << 20;
 /// How many sizes windows have. The first window of a run ends at 64 KiB, since no row is delivered before it is whole.
 /// Part of the stream's definition.
 pub const WINDOW_SIZES: u64 = 9;
-const LARGE_WINDOWS: u64 = WINDOW_SIZES + 1;
+/// The size at the start of a stream all of whose windows have the largest.
+pub const LARGE_WINDOWS: u64 = WINDOW_SIZES + 1;
 
 /// The largest value of a number in a saved state: sums of such numbers do not overflow.
 pub const LARGEST: u64 = 1 << 62;
