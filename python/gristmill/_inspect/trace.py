@@ -171,7 +171,7 @@ def digests(run: Run, first: "states.State | None" = None) -> list[dict[str, Any
     found = []
     with PackedDatasetIterator(spec) as iterator:
         if first is not None:
-            iterator.set_state({name: value for name, value in first.items() if name != commits.KEY})
+            iterator.set_state(states.without_commits(first))
         begin = 0 if first is None else first["step"]
         with Progress("digests", last - begin, "steps") as progress:
             for batch in iterator:
@@ -267,7 +267,7 @@ def _start(
     spec: Spec, state: states.State, records: Sequence[Record], lane: int, earlier: "Sequence[states.State]"
 ) -> "_Start":
     """The latest state of a lane before any of the records, in the first epoch in which it has one of them."""
-    best = _Start(0, states.start_of(state)["lanes"][str(lane)])
+    best = _Start(0, _core.lane_start(str(lane), state["lanes"][str(lane)]))
     firsts: dict[str, tuple[int, int, int]] = {}
     for record in records:
         index, piece = _source_of(spec, record)
@@ -305,7 +305,9 @@ def _entries(
     if own.index(lane) < state["row"]:
         last += 1
     with PackedDatasetIterator(spec_of(with_spec(dataset, spec.with_running(own_lanes=[lane])))) as iterator:
-        iterator.set_state({**_plain(state), "step": start.step, "row": 0, "lanes": {str(lane): start.lane}})
+        iterator.set_state(
+            {**states.without_commits(state), "step": start.step, "row": 0, "lanes": {str(lane): start.lane}}
+        )
         end = max(last, *(step + 1 for step in more), 0)
         with Progress(f"replaying lane {lane}", end - start.step, "steps") as progress:
             while start.step < end:
@@ -326,10 +328,6 @@ def _entries(
                         yield step, row, entry
                 if step + 1 >= end:
                     return
-
-
-def _plain(state: states.State) -> states.State:
-    return {name: value for name, value in state.items() if name != commits.KEY}
 
 
 def _step(iterator: PackedDatasetIterator) -> int:

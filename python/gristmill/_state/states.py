@@ -102,13 +102,13 @@ def merged(checked: Sequence[State], caller: str) -> State:
 
 def start_of(state: State) -> State:
     """The state at the start of the run of `state`."""
-    start = {name: value for name, value in state.items() if name != commits.KEY}
-    return {
-        **start,
-        "step": 0,
-        "row": 0,
-        "lanes": {lane: lane_start(lane, text) for lane, text in state["lanes"].items()},
-    }
+    lanes = {lane: lane_start(lane, text) for lane, text in state["lanes"].items()}
+    return {**without_commits(state), "step": 0, "row": 0, "lanes": lanes}
+
+
+def without_commits(state: State) -> State:
+    """The state with nothing of what was committed."""
+    return {name: value for name, value in state.items() if name != commits.KEY}
 
 
 def lane_state(state: State, lane: str) -> State:

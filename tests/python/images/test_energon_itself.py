@@ -45,11 +45,12 @@ def prepare(path, records, sample_type, field_map, shards=1):
     return path
 
 
-def samples_of(path, split="train"):
-    """The samples of a folder or metadataset, as Energon's validation gives them."""
+def samples_of(path, split="train", cook=None):
+    """The samples of a folder or metadataset, crude ones as a cooker makes them, as Energon's validation gives them."""
 
     class Encoder(theirs.DefaultTaskEncoder):
         decoder = theirs.SampleDecoder(image_decode="pilrgb")
+        cookers = () if cook is None else (theirs.Cooker(cook),)
 
         def batch(self, samples):
             return samples
@@ -251,27 +252,10 @@ def test_keys_are_energons(tmp_path, tokenizer):
     loader = EnergonMultiModalDataModule(
         file, tokenizer, seq_length=64, task_encoder=sample, eos=False
     ).val_dataloader()
-    expected = cooked(file, cook, "val")
+    expected = samples_of(file, "val", cook)
     assert [key for _ in range(3) for key in next(loader)["__key__"]] == [one.__key__ for one in expected]
     mixture = gm.Mixture.from_energon(file, "val", sample=sample, epochs=1)
     assert [text for text, _, _ in read(mixture, tokenizer, sample=None)] == [one.text for one in expected]
-
-
-def cooked(path, cook, split="train"):
-    """The samples that a cooker makes of a metadataset's crude samples, as Energon's validation gives them."""
-
-    class Encoder(theirs.DefaultTaskEncoder):
-        decoder = theirs.SampleDecoder(image_decode="pilrgb")
-        cookers = (theirs.Cooker(cook),)
-
-        def batch(self, samples):
-            return samples
-
-    config = theirs.WorkerConfig(rank=0, world_size=1, num_workers=0)
-    found = theirs.get_val_dataset(
-        str(path), split_part=split, worker_config=config, batch_size=1, task_encoder=Encoder()
-    )
-    return [sample for batch in theirs.get_loader(found) for sample in batch]
 
 
 def prepare_lines(path, records, blank=()):
@@ -338,7 +322,7 @@ def test_lines_with_aux_are_energons_cooked_samples(aux_folder, tokenizer):
     sample = gm.ImageText(MODEL, text=gm.Text("text"), record=function)
     for node in nodes:
         file = metadataset(aux_folder / "mix.yaml", train=node)
-        expected = sorted((sample.caption, sample.image) for sample in cooked(file, cook))
+        expected = sorted((sample.caption, sample.image) for sample in samples_of(file, cook=cook))
         mixture = gm.Mixture.from_energon(file, sample=sample, epochs=1)
         found = read(mixture, tokenizer, sample=None)
         sizes = [[(4 * columns, 4 * rows) for _, rows, columns in grids] for _, _, grids in found]
@@ -354,7 +338,7 @@ def test_a_folder_of_aux_has_the_images_of_lines(aux_folder, tokenizer):
         own = {"image": of.get(sample["json"]["image"]).size, "caption": sample["json"]["caption"]}
         return theirs.CaptioningSample(**theirs.basic_sample_keys(sample), **own)
 
-    expected = [(sample.caption, *sample.image) for sample in cooked(file, cook)]
+    expected = [(sample.caption, *sample.image) for sample in samples_of(file, cook=cook)]
     sample = gm.ImageText(MODEL, text=gm.Text("caption"))
     found = read(gm.Mixture.from_energon(file, sample=sample, epochs=1), tokenizer, sample=None)
     assert [(text, 4 * columns, 4 * rows) for _, text, ((_, rows, columns),) in found] == expected
@@ -385,6 +369,6 @@ def test_primary_has_the_parts_of_other_samples(aux_folder, tokenizer):
     sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(ours, ["json"]))
     found = read(gm.Mixture.from_energon(file, sample=sample, epochs=1), tokenizer, sample=None)
     sizes = [[(4 * columns, 4 * rows) for _, rows, columns in grids] for _, _, grids in found]
-    expected = [(sample.caption, sample.image) for sample in cooked(file, cook)]
+    expected = [(sample.caption, sample.image) for sample in samples_of(file, cook=cook)]
     assert [(text, size) for (_, text, _), size in zip(found, sizes, strict=True)] == expected
     assert len(expected) == 9
