@@ -142,7 +142,7 @@ pub enum ModelError {
     AspectRatio {
         /// Columns and rows.
         size: Size,
-        /// The limit: of Qwen's models, or of what 32 bits can count.
+        /// The limit: of Qwen's and GLM's models, or of what 32 bits can count.
         most: u32,
     },
     /// One side is longer than [`LONGEST_SIDE`].
