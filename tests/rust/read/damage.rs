@@ -35,6 +35,10 @@ fn expected_before(prefix: &[u8]) -> (Vec<Seen>, Position) {
 }
 
 pub fn assert_damaged_after(prefix: &[u8], seen: &[Seen], what: &str) {
+    // A head that a mutation has repeated may be inflated: it is refused as a compressed file in a compressed file.
+    if prefix.starts_with(&[0x1f, 0x8b]) || prefix.starts_with(&[0x28, 0xb5, 0x2f, 0xfd]) {
+        return assert_eq!(seen, read_compressed(prefix), "{what}");
+    }
     let (before, expected) = expected_before(prefix);
     let (last, documents) = seen.split_last().unwrap();
     assert_eq!(documents, before, "{what}");
