@@ -144,18 +144,16 @@ impl PooledBatch {
     ///
     /// # Panics
     ///
-    /// If there are no such rows.
+    /// If there are no such rows, or none at all.
     pub fn pad(&mut self, rows: Range<usize>) {
-        assert!(rows.start <= rows.end && rows.end <= self.schema().rows());
-        for field in self.schema().fields() {
+        assert!(rows.end <= self.schema().rows());
+        for (index, field) in self.schema().fields().iter().enumerate() {
             let length = rows.len() * field.row_len();
             with_element_type!(field.dtype, E => {
-                // SAFETY: in bounds by the schema, for which the buffer has room, and aligned, since a field begins on a
-                // cache line. Nobody else holds this batch, and `E` takes any value of its bytes.
-                let elements = unsafe {
-                    let first = self.buffer.as_ptr::<u8>().add(field.row_offset(rows.start));
-                    std::slice::from_raw_parts_mut(first.cast::<E>(), length)
-                };
+                let first = self.row_ptr::<E>(index, rows.start);
+                // SAFETY: in bounds by the schema, and aligned, since a field begins on a cache line. Nobody else holds this
+                // batch, and `E` takes any value of its bytes.
+                let elements = unsafe { std::slice::from_raw_parts_mut(first, length) };
                 elements.fill(E::from_i32(field.padding));
             });
         }

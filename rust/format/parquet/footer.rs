@@ -246,7 +246,9 @@ fn check(footer: &mut [u8]) -> Result<(), String> {
     if is_encrypted {
         return Err(encrypted());
     }
-    untyped.into_iter().for_each(|at| footer[at] = STRUCT);
+    for at in untyped {
+        footer[at] = STRUCT;
+    }
     // The elements are the schema's tree in order: how many are still missing, at each level around the current one.
     let mut missing = vec![1_u64];
     for &count in &children {
