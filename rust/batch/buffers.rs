@@ -1,13 +1,14 @@
 //! The memory of batches: one buffer per batch, lent to the consumer, reused when it is done.
 
 use std::mem::ManuallyDrop;
+use std::ops::Range;
 use std::ptr::NonNull;
 use std::sync::{Arc, Mutex};
 
 use gristmill_system::lock_unless_forked;
 use gristmill_system::memory::{CacheLine, CacheLines, LARGE_PAGE};
 
-use super::schema::{BatchSchema, Element};
+use super::schema::{BatchSchema, Element, with_element_type};
 use crate::error::{Error, Result};
 
 /// One batch's memory, zeroed at first. It holds whatever was last written: every row that is delivered has been
@@ -139,13 +140,23 @@ impl PooledBatch {
         unsafe { self.buffer.as_ptr::<u8>().add(field.row_offset(row)).cast() }
     }
 
-    /// Other memory of the same pool with the same content. Nobody else holds this one, so nobody writes to it.
-    pub fn copy(&mut self) -> Result<Self> {
-        let buffer = self.pool.get()?;
-        let bytes = self.schema().bytes().unwrap_or_default();
-        // SAFETY: both buffers hold at least `bytes`, and nobody else has either of them.
-        unsafe { self.buffer.as_ptr::<u8>().copy_to_nonoverlapping(buffer.as_ptr(), bytes) };
-        Ok(Self::new(buffer, Arc::clone(&self.pool)))
+    /// Fills rows with padding.
+    ///
+    /// # Panics
+    ///
+    /// If there are no such rows, or none at all.
+    pub fn pad(&mut self, rows: Range<usize>) {
+        assert!(rows.end <= self.schema().rows());
+        for (index, field) in self.schema().fields().iter().enumerate() {
+            let length = rows.len() * field.row_len();
+            with_element_type!(field.dtype, E => {
+                let first = self.row_ptr::<E>(index, rows.start);
+                // SAFETY: in bounds by the schema, and aligned, since a field begins on a cache line. Nobody else holds this
+                // batch, and `E` takes any value of its bytes.
+                let elements = unsafe { std::slice::from_raw_parts_mut(first, length) };
+                elements.fill(E::from_i32(field.padding));
+            });
+        }
     }
 
     /// The fields in the memory.
@@ -203,9 +214,7 @@ mod tests {
     fn pool_locked_by_another_thread_is_bypassed() {
         let pool = Pool::new(schema(2, 5, 3), 1);
         let held = pool.idle.lock().unwrap();
-        let mut batch = PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool));
-        drop(batch.copy().unwrap());
-        drop(batch);
+        drop(PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool)));
         assert!(held.is_empty());
     }
 
@@ -222,6 +231,30 @@ mod tests {
                 "not enough memory for a batch of 1073741824 rows, which takes {megabytes} MB: lower"
             );
             assert!(error.contains(&expected), "{error}");
+        }
+    }
+
+    #[test]
+    fn padded_rows_are_those_that_are_asked_for() {
+        let fields = Layout::Hf.fields(5, 1, false);
+        let pool = Pool::new(Arc::new(BatchSchema::new(4, fields)), 1);
+        let mut batch = PooledBatch::new(pool.get().unwrap(), Arc::clone(&pool));
+        batch.pad(0..4);
+        for (index, field) in pool.schema().fields().iter().enumerate() {
+            for row in 0..4 {
+                // SAFETY: nobody else has the batch, and its fields are of this type.
+                let elements = unsafe {
+                    std::slice::from_raw_parts_mut(batch.row_ptr::<i32>(index, row), field.row_len())
+                };
+                assert!(elements.iter().all(|element| *element == field.padding));
+                elements.fill(9);
+            }
+        }
+        batch.pad(1..3);
+        for (index, field) in pool.schema().fields().iter().enumerate() {
+            // SAFETY: as above.
+            let firsts = [0, 1, 2, 3].map(|row| unsafe { *batch.row_ptr::<i32>(index, row) });
+            assert_eq!(firsts, [9, field.padding, field.padding, 9]);
         }
     }
 

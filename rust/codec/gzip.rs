@@ -129,6 +129,6 @@ impl Member {
 fn trailing_bytes(byte: u8, offset: u64) -> String {
     format!(
         "expected the end of the file or another gzip member after byte {offset} of the file, found byte \
-         0x{byte:02x}; download the shard again, or truncate the file to {offset} bytes"
+         0x{byte:02x}; download the shard again, or if no data follows there, truncate the file to {offset} bytes"
     )
 }

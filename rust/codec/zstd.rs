@@ -455,6 +455,6 @@ fn little_endian(bytes: &[u8]) -> u64 {
 fn trailing_bytes(byte: u8, offset: u64) -> String {
     format!(
         "expected the end of the file or another Zstandard frame after byte {offset} of the file, found byte \
-         0x{byte:02x}; download the shard again, or truncate the file to {offset} bytes"
+         0x{byte:02x}; download the shard again, or if no data follows there, truncate the file to {offset} bytes"
     )
 }

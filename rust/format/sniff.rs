@@ -19,6 +19,9 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"\x1f\x9d", "data of compress; convert it to gzip"),
     (b"\x89LZO\0", "lzop; convert it to gzip"),
     (b"]\0\0", "LZMA; convert it to gzip"),
+    (b"x\x01", ZLIB),
+    (b"x\x9c", ZLIB),
+    (b"x\xda", ZLIB),
     (b"PK\x05\x06", "a zip archive; pass the files that it holds"),
     (b"7z\xbc\xaf", "a 7z archive; pass the files that it holds"),
     (b"Rar!\x1a", "a RAR archive; pass the files that it holds"),
@@ -45,6 +48,10 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"\0\0\xfe\xff", "UTF-32; convert it to UTF-8"),
     (b"\xff\xfe", "UTF-16; convert it to UTF-8"),
     (b"\xfe\xff", "UTF-16; convert it to UTF-8"),
+    (b"{\0\0\0", "UTF-32; convert it to UTF-8"),
+    (b"\0\0\0{", "UTF-32; convert it to UTF-8"),
+    (b"{\0", "UTF-16; convert it to UTF-8"),
+    (b"\0{", "UTF-16; convert it to UTF-8"),
     (b"version https://git-lfs", "a Git LFS pointer; download the file itself with git lfs pull"),
     (b"<!doctype html", "a web page; download the shard again"),
     (b"<html", "a web page; download the shard again"),
@@ -55,6 +62,7 @@ const OTHERS: &[(&[u8], &str)] = &[
     (b"<?xml", XML),
     (b"<error>", XML),
 ];
+const ZLIB: &str = "data of zlib without a head of gzip; convert it to gzip";
 const PICKLE: &str = "a pickle, which is never loaded; convert it to JSON lines";
 const IMAGE: &str = "an image; put images into tars, or name them in records";
 const MEDIA: &str = "a video or a recording; put videos into tars, or name them in records";
@@ -93,6 +101,9 @@ const NAMED: [(&str, &str, &str); 6] = [
     (".arrow", "an Arrow file", "ff ff ff ff"),
     (".tgz", "gzip data", "1f 8b"),
 ];
+
+/// The name of a compression without first bytes of its own, and how a message names it and advises.
+const NAMED_OTHER: (&str, &str) = (".br", "Brotli, by its name; convert it to gzip");
 
 /// The names of tars. The contents of compressed files are known by their names alone.
 const TARS: [&str; 6] = [".tar", ".tar.gz", ".tgz", ".tar.zst", ".tar.zstd", ".tzst"];
@@ -143,14 +154,8 @@ fn is_tf_record(head: &[u8]) -> bool {
     else {
         return false;
     };
-    let mut crc = u32::MAX;
-    for byte in length {
-        crc ^= u32::from(*byte);
-        for _ in 0..8 {
-            crc = crc >> 1 ^ if crc & 1 == 1 { 0x82f6_3b78 } else { 0 };
-        }
-    }
-    (!crc).rotate_right(15).wrapping_add(0xa282_ead8) == u32::from_le_bytes(sum)
+    let crc = crc_fast::crc32_iscsi(length);
+    crc.rotate_right(15).wrapping_add(0xa282_ead8) == u32::from_le_bytes(sum)
 }
 
 /// Recognises a shard by the first bytes of `source`, then by the extension of `name`. The error says what was expected
@@ -164,7 +169,10 @@ pub(super) fn sniff(source: &mut dyn Source, name: &str) -> Result<(Codec, Forma
         named.map_or("JSON lines (plain, gzip or Zstandard), Parquet, Arrow or tar", |(_, what, _)| what);
     let is_tar = TARS.iter().any(|extension| has_extension(name, extension));
     let inflated = if is_tar { Format::Tar } else { Format::Jsonl };
-    if let Some(other) = other(head) {
+    let of_name = || {
+        Some(NAMED_OTHER).filter(|(extension, _)| has_extension(name, extension) && !head.starts_with(b"{"))
+    };
+    if let Some(other) = other(head).or_else(|| Some(of_name()?.1)) {
         return Err(format!("expected {expected}, found {other}"));
     }
     if head.starts_with(&GZIP_MAGIC) {

@@ -28,7 +28,7 @@ pub enum Rows {
         /// Whether the lane continues.
         more: bool,
     },
-    /// Nothing but padding: the lane has ended.
+    /// None, and stale data in their memory: the lane has ended. The consumer pads them if another lane has rows.
     Padding,
     /// None: the lane has reached a border of the stream. The report's cursors are those from which the next interval
     /// continues, each with the documents from there on that were delivered.

@@ -283,15 +283,18 @@ impl StepWriter {
         self.pad(self.length());
     }
 
-    /// Fills the rows that are left of the lane's last step with padding. Returns whether the lane had already ended, so that it holds
-    /// nothing else.
+    /// Fills the rows that are left of the lane's last step with padding. Returns whether the lane had already ended: then none
+    /// is written.
     pub(super) fn close(&mut self) -> bool {
         // None of the row that comes next, if the last one was taken back.
         let first_unused = self.row + usize::from(self.filled > 0);
+        if first_unused == 0 {
+            return true;
+        }
         for row in first_unused..self.writer.rows() {
             rows::clear(&mut self.writer.row(row));
         }
-        first_unused == 0
+        false
     }
 
     /// Publishes the step with the lane's report, and begins the next one.

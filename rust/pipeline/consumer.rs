@@ -94,8 +94,8 @@ enum Phase {
     /// No worker was started for the step at which the stream stands.
     Idle,
     Running(Running),
-    /// All lanes have ended. Holds the step after their last, which they have filled with padding.
-    Ended(Arc<PooledBatch>),
+    /// All lanes have ended.
+    Ended,
     /// Closed, or stopped by an error, which each further call returns.
     Failed(Error),
 }
@@ -316,7 +316,7 @@ impl Pipeline {
     /// A batch of padding after the end, for a step in which other hosts still have rows. `None` if the end was not
     /// reached, or if single rows are delivered.
     pub fn padding(&mut self) -> Result<Option<Batch>> {
-        if !matches!(self.phase, Phase::Ended(_)) || self.host.single_rows {
+        if !matches!(self.phase, Phase::Ended) || self.host.single_rows {
             return Ok(None);
         }
         let mut step = self.next_delivered();
@@ -328,9 +328,9 @@ impl Pipeline {
             while !matches!(self.next(BORDER_WAIT)?, Delivery::End) {}
             step = self.next_delivered();
         }
-        let Phase::Ended(padding) = &mut self.phase else { return Ok(None) };
-        let Some(padding) = Arc::get_mut(padding) else { unreachable!("this step is never delivered") };
-        let lease = Arc::new(padding.copy()?);
+        let mut batch = PooledBatch::new(self.pool.get()?, Arc::clone(&self.pool));
+        batch.pad(0..self.pool.schema().rows());
+        let lease = Arc::new(batch);
         self.undelivered.add(self.taken.clone(), self.quarantined.count());
         self.taken.step = step + 1;
         Ok(Some(Batch { lease, row: None }))
@@ -390,7 +390,7 @@ impl Pipeline {
         let running = match &mut self.phase {
             Phase::Running(running) => running,
             // With many worker processes, some have no lanes, and nothing was started.
-            Phase::Idle | Phase::Ended(_) => return Ok(Delivery::End),
+            Phase::Idle | Phase::Ended => return Ok(Delivery::End),
             Phase::Failed(error) => return Err(error.clone()),
         };
         if running.step.is_none() {
@@ -433,15 +433,15 @@ impl Pipeline {
             self.skipping = Some((before, quarantined));
             return Ok(Delivery::Pending);
         }
-        let lease = Arc::clone(&step.lease);
         if step.is_end {
             *number = before.step; // also behind skipped ones, as on hosts whose lanes ended earlier
             self.undelivered.add(before, quarantined);
             self.stop();
-            self.phase = Phase::Ended(lease);
+            self.phase = Phase::Ended;
             return Ok(Delivery::End);
         }
         self.undelivered.add(before, quarantined);
+        let lease = Arc::clone(&step.lease);
         let batch = Batch { lease, row: self.host.single_rows.then_some(*row) };
         *row = given.end;
         if *row == lanes {
@@ -535,7 +535,7 @@ impl Pipeline {
             Phase::Running(_) if self.stream.interval.until == Some(self.taken.step) => 0,
             Phase::Running(_) if self.next_delivered() > self.taken.step => 0,
             Phase::Running(running) => running.consumer.ready(),
-            Phase::Idle | Phase::Ended(_) | Phase::Failed(_) => 0,
+            Phase::Idle | Phase::Ended | Phase::Failed(_) => 0,
         }
     }
 }
@@ -611,7 +611,7 @@ impl Running {
             return self.workers.bug().map_or(Ok(None), Err);
         };
         self.workers.slot_taken(self.consumer.open_until());
-        Ok(Some(OpenStep::new(Arc::new(PooledBatch::new(buffer, Arc::clone(pool))), reports)))
+        Ok(Some(OpenStep::new(PooledBatch::new(buffer, Arc::clone(pool)), reports)))
     }
 
     /// Whether the step that is taken next is not the end, once it is full. A panic of a worker comes in its place.
@@ -624,11 +624,16 @@ impl Running {
 }
 
 impl OpenStep {
-    fn new(lease: Arc<PooledBatch>, reports: Vec<Option<Report>>) -> Self {
+    fn new(mut batch: PooledBatch, reports: Vec<Option<Report>>) -> Self {
         let rows = || reports.iter().map(|report| report.as_ref().map(|report| &report.rows));
         let more = rows().any(|rows| matches!(rows, Some(Rows::Tokens { more: true })));
+        let has_ended = |rows: Option<&Rows>| matches!(rows, Some(Rows::Padding));
         // A lane without a report delivered its row before the restore, so the step is not the end.
-        let is_end = rows().all(|rows| matches!(rows, Some(Rows::Padding)));
-        Self { lease, reports, more, is_end }
+        let is_end = rows().all(has_ended);
+        let of_lane = batch.schema().rows() / reports.len().max(1);
+        for (lane, _) in rows().enumerate().filter(|(_, rows)| !is_end && has_ended(*rows)) {
+            batch.pad(lane * of_lane..(lane + 1) * of_lane);
+        }
+        Self { lease: Arc::new(batch), reports, more, is_end }
     }
 }

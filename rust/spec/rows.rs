@@ -138,6 +138,10 @@ impl Lists {
                     record.map(|record| record.position)
                 };
                 let Some(position) = position else { break };
+                if !self.has_column && text.starts_with('{') {
+                    let reason = "expected an id, found a record; name its key or column that holds the id with column=";
+                    return Err(located(&file.path, position, reason.to_owned()));
+                }
                 take(&text).map_err(|reason| located(&file.path, position, reason))?;
             }
         }

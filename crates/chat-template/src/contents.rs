@@ -155,15 +155,25 @@ fn holds_parts(content: &Val<'_>) -> bool {
     matches!(content, Val::List(list) if list.items.iter().any(|item| matches!(item, Val::Dict(_))))
 }
 
-/// Whether content, or a part of it, is in the text as Python spells it.
+/// Whether content, or a part of it, is in the text as Python spells it, or is a list of what no template takes for words.
+/// JSON begins in another way, unless Python takes its quotes for the first string, which has an apostrophe.
 fn prints(written: &Written<'_>, content: &Val<'_>) -> bool {
     let begins = |value: &Val<'_>, begin: &str| written.begins(value.origin().0, begin);
+    let is_quoted = |string: Option<&Val<'_>>| {
+        let text = string.and_then(Val::as_str).map_or("", |string| string.text);
+        text.contains('\'') && !text.contains('"')
+    };
     match content {
         Val::List(list) => {
             let is_part = |item: &Val<'_>| matches!(item, Val::Dict(_)) && begins(item, "{'");
-            begins(content, "[{'") || begins(content, "['") || list.items.iter().any(is_part)
+            let is_json = begins(content, "[{\"") || begins(content, "[\"") && !is_quoted(list.items.first());
+            begins(content, "[") && !is_json || list.items.iter().any(is_part)
         }
-        _ => begins(content, "{'"),
+        Val::Dict(object) => {
+            let first = object.entries.first().map(|(key, _)| key);
+            begins(content, "{") && (!begins(content, "{\"") || is_quoted(first))
+        }
+        _ => false,
     }
 }
 

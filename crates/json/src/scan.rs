@@ -38,7 +38,6 @@ const UNESCAPED: [u8; 256] = {
     table
 };
 
-const OBJECT: &str = "a JSON object ('{')";
 const AFTER_OBJECT: &str = "the end of the line after the object";
 
 /// Appends the string under `key` of the object that `line` holds to `text` and returns its length.
@@ -82,7 +81,7 @@ pub fn select<'a>(line: &'a [u8], selector: &Selector, offsets: &mut Offsets) ->
     let mut scanner = Scanner { line, at: 0 };
     scanner.space();
     if scanner.peek() != Some(b'{') {
-        return Err(scanner.expected(OBJECT));
+        return Err(scanner.fault(Kind::NotAnObject));
     }
     selector.select(&mut scanner, offsets)?;
     scanner.end_of_line(AFTER_OBJECT)?;
@@ -217,7 +216,11 @@ impl<'a> Scanner<'a> {
     }
 
     pub(crate) fn expected(&self, what: &'static str) -> Fault {
-        Fault { at: self.at, kind: Kind::Expected(what) }
+        self.fault(Kind::Expected(what))
+    }
+
+    fn fault(&self, kind: Kind) -> Fault {
+        Fault { at: self.at, kind }
     }
 
     pub(crate) fn space(&mut self) {
@@ -230,7 +233,7 @@ impl<'a> Scanner<'a> {
     pub(crate) fn open_object(&mut self) -> Result<bool, Fault> {
         self.space();
         if self.peek() != Some(b'{') {
-            return Err(self.expected(OBJECT));
+            return Err(self.fault(Kind::NotAnObject));
         }
         self.at += 1;
         self.space();

@@ -7,17 +7,13 @@ from typing import Any
 
 import gristmill._core as _core
 from gristmill._prompts.reading import Reading
-from gristmill._prompts.resolving import sources_of
-from gristmill._sample import plans
-from gristmill._sample.plans import ChatPlan, begins_with_a_list
-from gristmill._sample.samples import Chat, Completion, Sample
+from gristmill._sample.plans import ChatPlan
+from gristmill._sample.samples import Sample
 from gristmill._shards.address import Address
-from gristmill._shards.hive import with_folders
-from gristmill._shards.manifest import Manifest
-from gristmill._shards.rows import DroppedRows
-from gristmill._shards.sidecars import with_sidecars
-from gristmill._spec.arguments import ARGUMENTS
-from gristmill._tokenizer.encoder import Encoder, check_is_function, core_of
+from gristmill._spec.arguments import ARGUMENTS, SourceSpec
+from gristmill._spec.checking import check
+from gristmill._spec.source import make_source
+from gristmill._tokenizer.encoder import Encoder, core_of
 from gristmill._util.progress import Progress
 from gristmill._util.text import counted, format_columns, format_fields
 from gristmill.errors import ArgumentError
@@ -41,40 +37,83 @@ KINDS = {
 _SHARDS = 20
 
 
-def audit(
-    shards: Address,
-    sample: Sample,
-    encoder: Encoder,
-    *,
-    sequence_length: int | None = None,
-    **given: Any,
-) -> dict[str, Any]:
-    """Counts what is in conversations.
+def source_of(shards: Address, sample: Sample, encoder: Encoder, **given: Any) -> SourceSpec:
+    """Shards that are audited by themselves.
 
     Args:
       shards: paths and globs.
       sample: how records become conversations: `gm.Chat`, `gm.Instruction`, or `gm.Completion` of messages.
       encoder: the tokenizer.
+      given: `keep`, `sidecars`, `drop` and `max_document_bytes` of `PackedDataset`.
+
+    Raises:
+      GristmillError: an argument is not allowed, or shards or the template are not found.
+    """
+    defaults = {name: argument.default for name, argument in ARGUMENTS.items()}
+    own = {**shards.arguments, "tokenizer": encoder, "sample": sample, "sequence_length": 1}
+    return make_source("", check(ARGUMENTS, {**defaults, **own, **given}))
+
+
+def audit(
+    paths: Sequence[str], sources: Sequence[SourceSpec], *, sequence_length: int | None = None, threads: int | None
+) -> dict[str, Any]:
+    """Counts the conversations of sources.
+
+    Args:
+      paths: the paths that were given.
+      sources: one of `source_of`, or those of a mixture, of which those without conversations are left out.
       sequence_length: samples of more tokens are counted as cut behind it. None: none is.
-      given: `keep`, `sidecars`, `drop`, `max_document_bytes` and `threads` of `PackedDataset`.
+      threads: worker threads. None: all cores.
 
     Returns:
       A dict whose `kind` is "audit", see docs/json.md. No record ends it.
 
     Raises:
-      GristmillError: an argument is not allowed, or shards or the template are not found.
+      GristmillError: no source has conversations, or a store cannot be reached.
     """
-    values = {
-        name: ARGUMENTS[name].kind.check(name, given.get(name, ARGUMENTS[name].default))
-        for name in ("keep", "sidecars", "drop", "max_document_bytes", "threads")
+    audited = [(source, source.sample) for source in sources if isinstance(source.sample, ChatPlan)]
+    if not audited:
+        named = {type(source.given_sample).__name__ if source.given_sample else "Text": None for source in sources}
+        raise ArgumentError(
+            f"sample={' or '.join(f'gm.{name}' for name in named)}: an audit is of conversations: expected a chat, an "
+            "instruction, or a completion of lists of messages"
+        )
+    workers = threads or _core.usable_cores()
+    found = [(source, _audit(source, plan, sequence_length, workers)) for source, plan in audited]
+    parts = [part for _, part in found]
+    names = [source.name for source, _ in found]
+    return {
+        "kind": "audit",
+        "paths": list(paths),
+        "sequence_length": sequence_length,
+        "compared": sum(part["compared"] for part in parts),
+        "total": _figures(_sum([one for part in parts for one in part["shards"]])),
+        "findings": [{**_named(source), **_finding(source, one)} for source, part in found for one in part["findings"]],
+        "reasons": [{**_named(source), **_reason(source, *one)} for source, part in found for one in part["reasons"]],
+        "sources": [{**_named(source), **_figures(_sum(part["shards"]))} for source, part in found if source.name],
+        "not_audited": [source.name for source in sources if source.name not in names],
+        "shards": [
+            {**_named(source), "shard": path, **_figures(one)}
+            for source, part in found
+            for path, one in zip(source.shards.paths, part["shards"], strict=True)
+        ],
     }
-    check_is_function(encoder)
-    manifest = with_sidecars(Manifest.find(list(shards.names), dict(shards.options)), values["sidecars"])
-    plan = _plan(sample, encoder, manifest, values["max_document_bytes"])
-    values["keep"] = with_folders(values["keep"], manifest)
-    drop = DroppedRows(values["drop"], manifest) if values["drop"] else None
+
+
+def _named(source: SourceSpec) -> dict[str, str]:
+    """The name of a mixture's source, as part of what is of one."""
+    return {"source": source.name} if source.name else {}
+
+
+def _audit(source: SourceSpec, plan: ChatPlan, sequence_length: int | None, threads: int) -> dict[str, Any]:
+    """All that the core counts of a source."""
     reading = Reading(
-        **sources_of(manifest, values["max_document_bytes"], values["keep"], values["sidecars"], drop),
+        folder=source.folder,
+        storage=source.storage_options or (),
+        paths=source.paths,
+        sizes=source.sizes,
+        selection=source.selection,
+        max_document_bytes=source.max_document_bytes,
         prompts=[plan],
         bos=None,
         eos=None,
@@ -87,52 +126,17 @@ def audit(
         keeps_texts=False,
         raises=False,
         max_memory=0,
-        threads=values["threads"] or _core.usable_cores(),
+        threads=threads,
     )
-    before = [0, *itertools.accumulate(manifest.sizes)]
-    with Progress("auditing", before[-1], "B") as progress:
-        found = _core.audit_conversations(
-            core_of(encoder),
+    before = [0, *itertools.accumulate(source.sizes)]
+    doing = f"auditing {source.name}".strip()
+    with Progress(doing, before[-1], "B") as progress:
+        found: dict[str, Any] = _core.audit_conversations(
+            core_of(source.tokenizer),
             reading,
             lambda shard, conversations: progress.show(before[shard], counted(conversations, "conversation")),
         )
-    names = manifest.paths
-    return {
-        "kind": "audit",
-        "paths": list(shards.names),
-        "sequence_length": sequence_length,
-        "compared": found["compared"],
-        "total": _figures(_sum(found["shards"])),
-        "findings": [_finding(names, one) for one in found["findings"]],
-        "reasons": [
-            {
-                "reason": reason,
-                "records": count,
-                "first": [
-                    {"shard": names[shard], "record": record, "byte": byte, "reason": whole}
-                    for shard, record, byte, whole in first
-                ],
-            }
-            for reason, count, first in found["reasons"]
-        ],
-        "shards": [{"shard": name, **_figures(one)} for name, one in zip(names, found["shards"], strict=True)],
-    }
-
-
-def _plan(sample: Sample, encoder: Encoder, manifest: Manifest, max_document_bytes: int) -> ChatPlan:
-    if isinstance(sample, Completion):
-        has_messages = begins_with_a_list(sample.prompt_field, max_document_bytes, manifest)
-        plan = plans.make(sample, encoder, has_messages=has_messages)
-    elif isinstance(sample, Chat):
-        plan = plans.make(sample, encoder)
-    else:
-        plan = None
-    if not isinstance(plan, ChatPlan):
-        raise ArgumentError(
-            f"sample=gm.{type(sample).__name__}: an audit is of conversations: expected a chat, an instruction, or a "
-            "completion of lists of messages"
-        )
-    return plan
+    return found
 
 
 def _sum(shards: Sequence[Mapping[str, Any]]) -> dict[str, Any]:
@@ -183,10 +187,21 @@ def _lengths(lengths: Mapping[int, int]) -> dict[str, Any]:
     }
 
 
-def _finding(names: Sequence[str], one: Mapping[str, Any]) -> dict[str, Any]:
+def _finding(source: SourceSpec, one: Mapping[str, Any]) -> dict[str, Any]:
+    names = source.shards.paths
     found = {**one, "shard": names[one["shard"]]}
     first = found.pop("first")
     return found | {"first": None if first is None else {"shard": names[first[0]], "record": first[1]}}
+
+
+def _reason(
+    source: SourceSpec, reason: str, records: int, first: Sequence[tuple[int, int | None, int | None, str]]
+) -> dict[str, Any]:
+    places = [
+        {"shard": source.shards.paths[shard], "record": record, "byte": byte, "reason": whole}
+        for shard, record, byte, whole in first
+    ]
+    return {"reason": reason, "records": records, "first": places}
 
 
 def describe(found: Mapping[str, Any]) -> str:
@@ -201,6 +216,8 @@ def describe(found: Mapping[str, Any]) -> str:
     for reason in found["reasons"]:
         places = list(map(_place, reason["first"]))
         blocks.append(_listed(f"{counted(reason['records'], 'record')}: {reason['first'][0]['reason']}", places))
+    if found["sources"]:
+        blocks.append(_table(sources_of(found)))
     if len(found["shards"]) > 1:
         rows = shards_of(found["shards"][:_SHARDS])
         more = len(found["shards"]) - _SHARDS
@@ -229,6 +246,8 @@ def facts_of(found: Mapping[str, Any]) -> list[tuple[str, str]]:
                 f"{total['cut_trained_tokens']:,} of them trained, of {counted(answers, 'answer')}",
             )
         )
+    if found["not_audited"]:
+        facts.append(("not audited", f"sources without conversations: {', '.join(found['not_audited'])}"))
     if found["compared"] < total["conversations"]:
         facts.append(("compared", f"{found['compared']:,} with those before them; no more fit into memory"))
     return facts
@@ -269,19 +288,29 @@ def problems_of(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
     return rows
 
 
+def sources_of(found: Mapping[str, Any]) -> list[tuple[str, ...]]:
+    """The table of the sources of a mixture."""
+    return _figures_of("source", found["sources"])
+
+
 def shards_of(shards: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
     """The table of shards."""
+    return _figures_of("shard", shards)
+
+
+def _figures_of(noun: str, listed: Sequence[Mapping[str, Any]]) -> list[tuple[str, ...]]:
+    """A table of the main figures of each shard or source."""
     names = ("records", "filtered", "conversations", "tokens")
     rows = [
         (
-            one["shard"],
+            one[noun],
             *(f"{one[name]:,}" for name in names),
             _share(one["trained_tokens"], one["tokens"]),
             *(f"{one[kind]:,}" for kind in KINDS),
         )
-        for one in shards
+        for one in listed
     ]
-    return [("shard", *names, "trained", *(kind.replace("_", " ") for kind in KINDS)), *rows]
+    return [(noun, *names, "trained", *(kind.replace("_", " ") for kind in KINDS)), *rows]
 
 
 def place_of(one: Mapping[str, Any]) -> str:

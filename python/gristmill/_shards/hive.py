@@ -60,7 +60,7 @@ def check_keeps_some(keep: Keep, manifest: Manifest, longest: int) -> None:
 
     Args:
       keep: the filter.
-      manifest: the shards, of which the first one is looked at.
+      manifest: the shards, of which the records of the first one are looked at.
       longest: the longest record that is read.
 
     Raises:
@@ -72,7 +72,7 @@ def check_keeps_some(keep: Keep, manifest: Manifest, longest: int) -> None:
 
 def _reason(keep: Keep, manifest: Manifest, longest: int) -> str | None:
     path, size = next(iter(manifest))
-    folders = dict(_pairs(path.split("/")[:-1]))
+    folders = {key: shard for shard in manifest.paths for key, _ in _pairs(shard.split("/")[:-1])}
     try:
         records = Records(utf8_path(absolute(manifest.folder, path)), size, longest, storage=manifest.storage_options)
         found = [json.loads(record[2]) for number in range(_LOOKED_AT) if (record := records.record(number))]
@@ -81,7 +81,7 @@ def _reason(keep: Keep, manifest: Manifest, longest: int) -> str | None:
     for steps in keep.paths:
         for record in found:
             if is_name(str(steps[0])) and steps[0] in folders and steps[0] not in record:
-                return f"{steps[0]} is a folder of {path!r} and no key of its records: write hive({str(steps[0])!r})"
+                return f"{steps[0]} is a folder of {folders[steps[0]]!r} and no key of its records: write hive({str(steps[0])!r})"
             if inside := _json_on_the_way(record, steps):
                 return f"{path_text(inside)} is a string that holds JSON: write {path_text((*inside, ...))}"
     return None

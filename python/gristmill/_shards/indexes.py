@@ -73,10 +73,10 @@ def warn_of_missing_indexes(manifest: Manifest, split_bytes: int) -> None:
     ]
     if missing:
         _LOGGER.warning(
-            "%s of %s have no index, so that a lane inflates a shard up to its piece: make them with gristmill index "
-            "%s%s",
-            counted(len(missing), "gzip shard"),
-            counted(len(divided), "divided one"),
+            "gzip shards that are divided and have no index: %d of %d; a lane inflates one up to its piece: make them "
+            "with gristmill index %s%s",
+            len(missing),
+            len(divided),
             missing[0],
             " ..." if len(missing) > 1 else "",
         )

@@ -10,6 +10,7 @@ Patterns match as those of local files do: see `gristmill._shards.listing`.
 
 import fnmatch
 import functools
+import re
 from collections.abc import Iterable, Mapping, Sequence
 from glob import has_magic
 from typing import Any
@@ -153,7 +154,7 @@ class Lister:
         url = self._pinned(pattern)
         if not is_glob(pattern):
             if (size := self._sizes[url]) is None:
-                raise MissingShardError(f"no such object: {pattern!r}{_advice(pattern)}")
+                raise MissingShardError(f"no such object: {pattern!r}{braces_advice(pattern) or _advice(pattern)}")
             return [(url, size)]
         root, key = _divided(url)
         if has_magic(root):
@@ -162,7 +163,7 @@ class Lister:
         if not found and "*" not in key and (size := sizes([url], self._options)[url]) is not None:
             return [(url, size)]  # a name such as x[1].jsonl
         if not found:
-            raise MissingShardError(f"no object matches the glob {pattern!r}")
+            raise MissingShardError(f"no object matches the glob {pattern!r}{braces_advice(pattern)}")
         return found
 
     def _pinned(self, url: str) -> str:
@@ -211,6 +212,12 @@ class Lister:
         names = ["/".join([below, *rest]) for below in folders if _fits(below[len(folder) :], part)]
         found = store.sizes([root + name for name in names])
         return [(name, size) for name, size in zip(names, found, strict=True) if size is not None]
+
+
+def braces_advice(name: str) -> str:
+    """Advice about a path, glob or URL that names nothing and has alternatives or a range in braces, as shells do."""
+    found = re.search(r"\{[^{}]*(,|\.\.)[^{}]*\}", name)
+    return "; braces are no part of a glob: list the names, or use * and [...]" if found else ""
 
 
 def _advice(url: str) -> str:

@@ -12,6 +12,7 @@ from gristmill._inspect.audit import (
     problems_of,
     roles_of,
     shards_of,
+    sources_of,
 )
 from gristmill._util.local_files import open_inflated
 from gristmill._view.charts import Chart
@@ -66,6 +67,7 @@ def of_audit(found: dict[str, Any], *, title: str) -> Page:
         Table("Conversations", "", [("conversations", "share", "that"), *problems_of(found)]),
         Table("The first of each kind", "", [("kind", "where", "tokens"), *places]),
         listed("The first records that cannot be used, for each reason", bad),
+        *([Table("Sources", "", sources_of(found))] if found.get("sources") else []),
         Table("Shards", f"{left:,} more are not listed." if left > 0 else "", shards_of(shards[:_SHARDS])),
     ]
     return Page(title, facts_of(found), charts=charts, tables=tables)

@@ -71,6 +71,9 @@ pub(in crate::format) fn is_old_stream(head: &[u8]) -> bool {
 /// The columns, and where the other messages begin: those in the footer of a file, or of a stream the next one.
 pub(super) fn open(source: &mut dyn Source) -> Result<(Vec<Field>, Messages), String> {
     let mut magic = [0; FILE_MAGIC.len()];
+    if source.size() < magic.len() as u64 {
+        return Err(truncated(source.size()));
+    }
     read(source, 0, &mut magic)?;
     if magic == FILE_MAGIC {
         return footer(source);

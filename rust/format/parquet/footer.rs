@@ -8,8 +8,8 @@ use parquet::file::metadata::{
     ParquetMetaData, ParquetMetaDataOptions, ParquetMetaDataReader, ParquetStatisticsPolicy, RowGroupMetaData,
 };
 
-use super::corrupt;
 use super::thrift::{Fault, STRUCT, Thrift};
+use super::{corrupt, unknown};
 use crate::codec::{BlockCodec, read_failed};
 use crate::store::{Source, read_exact_at};
 
@@ -21,6 +21,9 @@ const TAIL_BYTES: u64 = 8;
 const LARGEST_FOOTER: u64 = 32 << 20;
 /// The deepest accepted schema: the library recurses through it.
 const DEEPEST_SCHEMA: usize = 64;
+
+/// The head of a list of no elements and no kind.
+const EMPTY_LIST: u8 = 0;
 
 /// The most bytes of the header of a dictionary that parquet-mr wrote.
 const LARGEST_OLD_HEADER: u64 = 100;
@@ -109,10 +112,11 @@ pub(super) fn chunk(
     let Some(column) = group.columns().get(column) else {
         return Err(corrupt("a row group lacks a column"));
     };
-    if column.file_path().is_some() {
-        return Err(
-            "expected all columns in one file, found one in another file; write the file again".to_owned()
-        );
+    if let Some(path) = column.file_path() {
+        return Err(format!(
+            "expected a Parquet file with rows of its own, found one about {path:?} and perhaps others; leave it out, and name \
+             those"
+        ));
     }
     let data = column.data_page_offset();
     // Some writers note 0 if there is no dictionary.
@@ -176,15 +180,15 @@ fn codec(codec: CompressionCodec) -> Result<Option<BlockCodec>, String> {
 
 /// Reads the footer.
 pub(super) fn metadata(source: &mut dyn Source) -> Result<ParquetMetaData, String> {
-    let footer = footer(source)?;
-    check(&footer)?;
+    let mut footer = footer(source)?;
+    check(&mut footer)?;
     let options = ParquetMetaDataOptions::new()
         .with_column_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_encoding_stats_policy(ParquetStatisticsPolicy::SkipAll)
         .with_size_stats_policy(ParquetStatisticsPolicy::SkipAll);
     catch_expected_panic(|| ParquetMetaDataReader::decode_metadata_with_options(&footer, Some(&options)))
         .and_then(|decoded| decoded.map_err(|error| error.to_string()))
-        .map_err(|error| corrupt(&format!("its footer cannot be decoded: {error}")))
+        .map_err(|error| unknown(&format!("a footer that cannot be decoded: {error}")))
 }
 
 fn footer(source: &mut dyn Source) -> Result<Vec<u8>, String> {
@@ -222,11 +226,15 @@ fn footer(source: &mut dyn Source) -> Result<Vec<u8>, String> {
 }
 
 /// Checks what the library trusts: it takes memory for as many children as an element of the schema claims to have, and
-/// recurses as deep as they go. Also finds encrypted columns, which it would report as damage.
-fn check(footer: &[u8]) -> Result<(), String> {
-    let mut children = Vec::new();
+/// recurses as deep as they go. Also finds encrypted columns, which it would report as damage. A list of the file without
+/// elements becomes one of structs, as all of them are: fastparquet gives it no kind, which the library refuses.
+fn check(footer: &mut [u8]) -> Result<(), String> {
+    let (length, mut children, mut untyped) = (footer.len(), Vec::new(), Vec::new());
     let mut is_encrypted = false;
     let read = Thrift::new(footer).fields(|file, id, kind| {
+        if kind == super::thrift::LIST && file.peek() == Some(EMPTY_LIST) {
+            untyped.push(length - file.left());
+        }
         match id {
             2 => children = schema(file)?,
             8 => is_encrypted = true,
@@ -237,6 +245,9 @@ fn check(footer: &[u8]) -> Result<(), String> {
     read.map_err(|_| corrupt("its footer is not a Thrift struct"))?;
     if is_encrypted {
         return Err(encrypted());
+    }
+    for at in untyped {
+        footer[at] = STRUCT;
     }
     // The elements are the schema's tree in order: how many are still missing, at each level around the current one.
     let mut missing = vec![1_u64];

@@ -313,3 +313,11 @@ fn lost(reason: String) -> RowFault {
 fn corrupt(found: &str) -> String {
     format!("expected a valid Parquet file, found a corrupt one: {found}; download the shard again")
 }
+
+/// The message about a file that is newer than this, or not valid.
+fn unknown(found: &str) -> String {
+    format!(
+        "expected a Parquet file of which all is known, found {found}; if pyarrow reads the file, write it again with that, \
+         else download the shard again"
+    )
+}

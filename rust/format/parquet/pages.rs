@@ -137,7 +137,10 @@ pub(super) fn describe(error: &ParquetError) -> String {
     {
         return reason.clone();
     }
-    super::corrupt(&error.to_string())
+    match error {
+        ParquetError::NYI(what) => super::unknown(what),
+        _ => super::corrupt(&error.to_string()),
+    }
 }
 
 impl Pages {
@@ -309,7 +312,10 @@ impl Pages {
         let length = buf.len() as u64;
         let Header { values: num_values, .. } = *header;
         let Some(encoding) = value_encoding(header.encoding) else {
-            return Err(corrupt(offset, &format!("encoding {} is not known", header.encoding)));
+            let Header { encoding, .. } = header;
+            return Err(super::unknown(&format!(
+                "encoding {encoding} of the page at byte {offset} of the file"
+            )));
         };
         if header.level_bytes() > length {
             return Err(corrupt(offset, "its levels are longer than the page"));

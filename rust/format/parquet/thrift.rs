@@ -41,6 +41,11 @@ impl<'a> Thrift<'a> {
         self.rest.len()
     }
 
+    /// The next byte.
+    pub(super) fn peek(&self) -> Option<u8> {
+        self.rest.first().copied()
+    }
+
     /// Reads a struct. `read` gets each field's id and kind, and returns whether it read the field; others are skipped.
     pub(super) fn fields(
         &mut self,

@@ -251,6 +251,13 @@ NO_TOOLS = "{%- if m.role != 'tool' %}{{ m.content | tojson }}{%- endif %}"
         ("tool", {"weather": "fine", "at": 5}, "{{ m.content.weather or m.content }}", None),
         ("tool", [{"weather": "fine"}], "{{ m.content | tojson }}", None),
         ("user", {"weather": "fine"}, "{{ m.content }}", "prints the object as Python spells it"),
+        *(
+            ("assistant", content, "{{ m.content }}", "prints the list as Python spells it")
+            for content in (["words"], ["it's"], [], [1, 2], [None], [["words"]])
+        ),
+        ("user", {"it's": "so"}, "{{ m.content }}", "prints the object as Python spells it"),
+        ("assistant", {}, "{{ m.content }}", "prints the object as Python spells it"),
+        ("user", ["words"], "{{ m.content | tojson }}", None),
         ("tool", {"weather": "fine"}, "{{ m.content }}", None),
         ("tool", ["fine", "windy"], "{{ m.content }}", None),
         ("tool", [{"weather": "fine"}], "{{ m.content }}", "prints the list as Python spells it"),

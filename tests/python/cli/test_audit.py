@@ -10,7 +10,7 @@ import pytest
 
 import gristmill as gm
 from chat_models import REASONING, write_chatml
-from command_line import fails, run_json
+from command_line import checked, fails, run_json
 from gristmill._cli import main
 from gristmill._util.progress import Progress
 
@@ -351,3 +351,61 @@ def test_what_is_no_conversation_is_refused(tmp_path, folder, capsys):
         message = fails(capsys, "audit", tmp_path / "a.jsonl", "--tokenizer", folder, "--sample", *sample, code=2)
         assert "an audit is of conversations" in message
     assert "no such" in fails(capsys, "audit", tmp_path / "b.jsonl", "--tokenizer", folder)
+
+
+MIXTURE = """
+tokenizer = "{folder}"
+[sources.web]
+shards = "text.jsonl"
+weight = 2
+[sources.chats]
+shards = ["a.jsonl", "b.jsonl.gz"]
+weight = 1
+sample = {{kind = "chat", train_on = "last"}}
+keep = "messages is not None"
+[sources.more]
+shards = "*.parquet"
+weight = 1
+sample = {{kind = "chat"}}
+"""
+
+
+def test_sources_of_a_mixture_are_counted_each_with_its_own_arguments(shards, folder, tmp_path, capsys):
+    (shards / "text.jsonl").write_text('{"text": "a"}')
+    (shards / "mixture.toml").write_text(MIXTURE.format(folder=folder))
+    found = run_json(capsys, "audit", shards / "mixture.toml", "--sequence-length", LENGTH)
+    alone = ["--tokenizer", folder, "--sequence-length", LENGTH]
+    chats = run_json(
+        capsys, "audit", shards / "a.jsonl", shards / "b.jsonl.gz", *alone, "--set", "train_on=last", "--keep",
+        "messages is not None",
+    )  # fmt: skip
+    more = run_json(capsys, "audit", shards / "*.parquet", *alone)
+    assert found["not_audited"] == ["web"]
+    assert found["sources"] == [{"source": "chats", **chats["total"]}, {"source": "more", **more["total"]}]
+    for key in ("shards", "findings", "reasons"):
+        assert found[key] == [
+            {"source": name, **one} for name, own in (("chats", chats), ("more", more)) for one in own[key]
+        ]
+    for name in ("records", "refused", "trained_tokens", "cut", "duplicates"):
+        assert found["total"][name] == chats["total"][name] + more["total"][name] > 0
+    assert found["compared"] == chats["compared"] + more["compared"]
+    assert main.run(["audit", str(shards / "mixture.toml")]) == 0
+    text = capsys.readouterr().out
+    assert "sources without conversations: web" in text
+    assert [line.split()[0] for line in text.splitlines() if line.startswith(("chats", "more"))] == ["chats", "more"]
+    path = tmp_path / "audit.json"
+    path.write_text(json.dumps(found))
+    assert main.run(["view", str(path), "--output", str(tmp_path / "page.html")]) == 0
+    assert "<td>chats</td>" in (tmp_path / "page.html").read_text()
+
+
+def test_options_of_sources_are_refused_beside_a_mixture(shards, folder, tmp_path, capsys):
+    mixture = tmp_path / "mixture.toml"
+    mixture.write_text(MIXTURE.format(folder=folder))
+    for option in (["--sample", "chat"], ["--set", "train_on=last"], ["--keep", "a"], ["--max-document-bytes", "9"]):
+        code, message = checked(capsys, "audit", mixture, *option)
+        assert code == 2
+        assert f"{option[0]}: each source of a mixture has its own" in message
+    mixture.write_text(f'tokenizer = "{folder}"\n[sources.web]\nshards = "{shards}/a.jsonl"\nweight = 1')
+    assert "an audit is of conversations" in fails(capsys, "audit", mixture, code=2)
+    assert "--tokenizer" in checked(capsys, "audit", shards / "a.jsonl")[1]

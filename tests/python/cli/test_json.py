@@ -149,6 +149,13 @@ def test_audit(tmp_path, capsys):
     options = ["audit", tmp_path / "*.jsonl*", "--tokenizer", folder]
     seen = assert_listed(run_json(capsys, *options), "audit")
     seen |= assert_listed(run_json(capsys, *options, "--sequence-length", 20), "audit")
+    (tmp_path / "text.jsonl").write_text('{"text": "a"}')
+    mixture = tmp_path / "mixture.toml"
+    mixture.write_text(
+        'tokenizer = "model"\n[sources.chats]\nshards = "[ab].jsonl*"\nweight = 1\nsample = {kind = "chat"}\n'
+        '[sources.web]\nshards = "text.jsonl"\nweight = 1\n'
+    )
+    seen |= assert_listed(run_json(capsys, "audit", mixture, "--sequence-length", 20), "audit")
     assert seen == table("audit").keys()
 
 

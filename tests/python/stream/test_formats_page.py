@@ -9,6 +9,7 @@ import lzma
 import pickle
 import re
 import tarfile
+import zlib
 from pathlib import Path
 
 import pyarrow as pa
@@ -202,6 +203,21 @@ def parquet(values, **options):
     return file.getvalue()
 
 
+def without_row_groups():
+    """A Parquet file that has none."""
+    file = io.BytesIO()
+    pq.ParquetWriter(file, pa.schema({"text": pa.string()})).close()
+    return file.getvalue()
+
+
+def of_other_file(name):
+    """A Parquet file with the footer of another one."""
+    other, file = pq.read_metadata(io.BytesIO(parquet(["a"]))), io.BytesIO()
+    other.set_file_path(name)
+    other.write_metadata_file(file)
+    return file.getvalue()
+
+
 def with_codec(number, values):
     """A Parquet file whose footer says that its pages are compressed with the codec of this number."""
     snappy = b"text\x15\x02"  # the column's path and its codec, 1
@@ -284,8 +300,12 @@ FILES = {
         ("a.parquet", LINE, 0, "expected a Parquet file .*found 7b 22 74 65"),
         ("a.arrow", LINE, 0, "found 7b 22 74 65"),
     ],
-    "is UTF-16 or UTF-32 with a mark, a pointer of Git LFS": [
+    "is UTF-16 or UTF-32, with a mark or with `{` first, a pointer of Git LFS": [
         ("a.jsonl", LINE.decode().encode("utf-16"), 0, "found UTF-16; convert it"),
+        *(
+            ("a.jsonl", LINE.decode().encode(name), 0, f"found {name[:6].upper()}; convert it")
+            for name in ("utf-32", "utf-16-le", "utf-16-be", "utf-32-le", "utf-32-be")
+        ),
         ("a.gz", b"version https://git-lfs.github.com/spec/v1\noid", 0, "found a Git LFS pointer"),
         ("a.gz", b"<!DOCTYPE html>\n", 0, "found a web page; download the shard again"),
         ("a.jsonl", b"<?xml version='1.0'?>", 0, "found XML"),
@@ -300,11 +320,14 @@ FILES = {
         ("a.zst", pa.compress(parquet(["a"]), codec="zstd", asbytes=True), 0, "found a Parquet file; inflate it"),
         ("a.gz", gzip.compress(tar_of([("a", {"text": b"a"})])), 0, "found a tar; let its name end in .tar.gz"),
     ],
-    "is xz, bzip2, LZ4, Snappy, LZMA, lzip, lzop": [
+    "is xz, bzip2, LZ4, Snappy, LZMA, zlib without a head of gzip, lzip, lzop": [
         ("a.lz4", pa.compress(LINE, codec="lz4", asbytes=True), 0, "found LZ4; convert it"),
         ("a.jsonl.gz", lzma.compress(LINE), 0, "found xz; convert it"),
         ("a.jsonl", bz2.compress(LINE), 0, "found bzip2; convert it"),
         ("a.bz2", bz2.compress(b""), 0, "found bzip2; convert it"),
+        *(("a.jsonl", zlib.compress(LINE, level), 0, "found data of zlib") for level in (0, 6, 9)),
+        ("a.br", b"\x1b1\0\xf8\x8d\x93", 0, "found Brotli, by its name"),
+        ("a.br", LINE, 1, None),
         ("a.sz", b"\xff\x06\0\0sNaPpY", 0, "found Snappy; convert it"),
         ("a.7z", b"7z\xbc\xaf\x27\x1c", 0, "found a 7z archive; pass the files"),
         ("a.rar", b"Rar!\x1a\x07", 0, "found a RAR archive; pass the files"),
@@ -350,7 +373,8 @@ FILES = {
 }
 # Likewise, for Parquet files.
 PARQUET_FILES = {
-    "one row group or thousands": [
+    "no row group, one or thousands": [
+        ("a.parquet", without_row_groups(), 0, None),
         ("a.parquet", parquet(["a"] * 3000, row_group_size=1, write_page_index=True), 3000, None),
         ("a.parquet", parquet(["a"] * 3000), 3000, None),
     ],
@@ -359,6 +383,12 @@ PARQUET_FILES = {
         for codec in ("snappy", "zstd", "gzip", "brotli", "lz4", "none")
     ],
     "pages compressed with LZO": [("a.parquet", with_codec(3, ["a"]), 0, "found LZO")],
+    "a summary of other files, such as `_metadata`": [
+        ("_metadata", of_other_file("b.parquet"), 0, 'found one about "b.parquet" and perhaps others; leave it out')
+    ],
+    "an encoding or compression that is not known": [
+        ("a.parquet", with_codec(20, ["a"]), 0, "found a footer that cannot be decoded.*; if pyarrow reads the file")
+    ],
     "values plain, in a dictionary or as deltas": [
         ("a.parquet", parquet(["a"] * 9, data_page_version=version, **values), 9, None)
         for version in ("1.0", "2.0")
@@ -395,7 +425,7 @@ PARQUET_FILES = {
         )
     ],
     "any other damage": [
-        ("a.parquet", parquet(["a"])[:-12] + bytes(4) + parquet(["a"])[-8:], 0, "found a corrupt one")
+        ("a.parquet", b"PAR1" + bytes(8) + parquet(["a"])[12:], 0, "found a corrupt one: its header is not valid")
     ],
     "encrypted, or with encrypted columns": [
         ("a.parquet", encrypted(plaintext_footer=plain), 0, "found an encrypted one; decrypt it")

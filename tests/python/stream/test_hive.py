@@ -172,3 +172,6 @@ def test_filter_that_looks_for_a_folder_in_records_is_an_error_if_it_keeps_nothi
     with pytest.raises(gm.ArgumentError, match=message):
         texts(f"{folder}/*/*/part.*", encoder, keep="lang == 'en'")
     assert texts(f"{folder}/*/*/part.*", encoder, keep="n > 5") == []
+    (folder / "0.jsonl").write_bytes(lines({"text": "in no folder"}))
+    with pytest.raises(gm.ArgumentError, match=message):
+        texts([f"{folder}/0.jsonl", f"{folder}/*/*/part.*"], encoder, keep="lang == 'en'")

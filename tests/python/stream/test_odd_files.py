@@ -393,6 +393,43 @@ def test_formats_that_are_known_and_not_read_are_named(tmp_path, encoder, data, 
         texts(encoder, tmp_path / name, data)
 
 
+def test_parquet_without_row_groups_is_read(tmp_path, encoder):
+    sink = io.BytesIO()
+    pq.ParquetWriter(sink, TABLE.schema).close()
+    data = sink.getvalue()
+    assert texts(encoder, tmp_path / "a.parquet", data) == []
+    # As fastparquet writes it: the empty list names no kind of elements.
+    old = data.replace(b"\x16\0\x19\x0c", b"\x16\0\x19\0")
+    assert old != data
+    assert pq.read_table(io.BytesIO(old)).num_rows == 0
+    assert texts(encoder, tmp_path / "a.parquet", old) == []
+
+
+def test_parquet_of_later_writers_is_not_called_damaged(tmp_path, encoder):
+    plain = parquet(use_dictionary=False, compression="none")
+    # The encoding of a page, before those of its levels, becomes one that no version has yet.
+    page = plain.replace(b"\x15\0\x15\x06\x15\x06", b"\x15\x28\x15\x06\x15\x06", 1)
+    footer = plain.replace(b"\x15\0\x16\x06", b"\x15\x28\x16\x06", 1)  # the codec, before the number of values
+    for data, found in ((page, "encoding 20 of the page at byte 4"), (footer, "a footer that cannot be decoded")):
+        assert data != plain
+        with pytest.raises(gm.ShardError, match=f"found {found}.*; if pyarrow reads the file, write it again"):
+            texts(encoder, tmp_path / "a.parquet", data)
+
+
+def test_summary_of_other_parquet_files_is_named(tmp_path, encoder):
+    sink = []
+    pq.write_to_dataset(TABLE, tmp_path / "d", metadata_collector=sink)
+    pq.write_metadata(TABLE.schema, tmp_path / "d" / "_metadata", sink)
+    with pytest.raises(gm.ShardError, match=r"found one about .*\.parquet. and perhaps others; leave it out"):
+        texts(encoder, tmp_path / "d" / "_metadata")
+
+
+def test_arrow_of_a_few_bytes_is_truncated(tmp_path, encoder):
+    for data in (stream()[:4], stream()[:5], random_access()[:6], stream()[:7]):
+        with pytest.raises(gm.ShardError, match="the file is truncated"):
+            texts(encoder, tmp_path / "a.arrow", data)
+
+
 @pytest.mark.parametrize("line", [b"id,text", b"1,one", b'"id","text"', b"id\ttext", "名,文".encode()])
 def test_tables_of_text_are_advised(tmp_path, encoder, line):
     with pytest.raises(

@@ -222,7 +222,7 @@ def test_index_changes_no_batch_and_is_asked_for(tmp_path, encoder, capsys, capl
     path = tmp_path / "a.json.gz"
     texts, arguments = make_blocks(path)
     without = list(make_dataset(path, encoder, provenance=True, **arguments))
-    assert "1 gzip shard of 1 divided one have no index" in caplog.text
+    assert "divided and have no index: 1 of 1;" in caplog.text
     assert len({int(row[0]) for batch in without for row in batch["provenance"].reshape(-1, 4) if row[3]}) > 4
     caplog.clear()
     assert main.run(["index", str(tmp_path / "*")]) == 0

@@ -161,6 +161,10 @@ def test_lists_that_cannot_be_read(corpus, encoder, tmp_path):
         plain(corpus, encoder, drop=gm.RowList(path, column="doc_id"))
     with pytest.raises(gm.ShardError, match=r'the key "id".*with column='):
         plain(corpus, encoder, drop=gm.RowList(path, column="id"))
+    pq.write_table(pa.table({"doc_id": ["abc"]}), tmp_path / "list.parquet")
+    for records in (path, tmp_path / "list.parquet"):  # they had named no row, in silence
+        with pytest.raises(gm.ShardError, match="expected an id, found a record; name its key or column"):
+            plain(corpus, encoder, drop=gm.RowList(records, key="doc_id"))
     with pytest.raises(gm.MissingShardError, match="no such file"):
         plain(corpus, encoder, drop=gm.RowList(tmp_path / "nothing"))
     for value, reason in [("a:b", "expected FILES"), ("a:column=", "column=''"), (":key=a", "expected FILES")]:

@@ -186,6 +186,9 @@ def test_missing_objects_and_unknown_options_are_errors(objects, encoder):
                 dataset(folder, encoder, storage_options=server.options())
         with pytest.raises(gm.MissingShardError, match="no object matches the glob"):
             dataset("s3://bucket/none/*.gz", encoder, storage_options=server.options())
+        for url in ("s3://bucket/{a,b}.gz", "gs://bucket/{0..9}/*.gz", f"{server.url}/bucket/{{0..9}}.gz"):
+            with pytest.raises(gm.MissingShardError, match="; braces are no part of a glob: list the names"):
+                dataset(url, encoder, storage_options=server.options())
         with pytest.raises(gm.ArgumentError, match='"regoin": expected an option of object_store'):
             dataset("s3://bucket/*", encoder, storage_options={"regoin": "x"})
 

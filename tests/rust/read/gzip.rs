@@ -89,13 +89,13 @@ fn bytes_after_the_last_member() {
         (
             &b"x"[..],
             format!(
-                "expected the end of the file or another gzip member after byte {length} of the file, found byte 0x78; download the shard again, or truncate the file to {length} bytes"
+                "expected the end of the file or another gzip member after byte {length} of the file, found byte 0x78; download the shard again, or if no data follows there, truncate the file to {length} bytes"
             ),
         ),
         (
             b"\0\0\n",
             format!(
-                "expected the end of the file or another gzip member after byte {0} of the file, found byte 0x0a; download the shard again, or truncate the file to {0} bytes",
+                "expected the end of the file or another gzip member after byte {0} of the file, found byte 0x0a; download the shard again, or if no data follows there, truncate the file to {0} bytes",
                 length + 2
             ),
         ),

@@ -250,7 +250,7 @@ fn messages_of_damage() {
         reason(&read("s.zst", &[&compressed[..], b"x"].concat())),
         format!(
             "expected the end of the file or another Zstandard frame after byte {length} of the file, found byte 0x78; \
-             download the shard again, or truncate the file to {length} bytes"
+             download the shard again, or if no data follows there, truncate the file to {length} bytes"
         )
     );
     let mut corrupt = compressed;

@@ -1,7 +1,5 @@
 //! Faults of a line, and their messages.
 
-use super::OBJECT;
-
 /// A fault of a line, and its byte.
 #[derive(Debug, Clone, PartialEq, Eq)]
 pub struct Fault {
@@ -14,7 +12,9 @@ pub struct Fault {
 pub(super) enum Kind {
     /// Not UTF-8.
     Utf8,
-    /// Not JSON, or not an object: this was expected.
+    /// Not an object.
+    NotAnObject,
+    /// Not JSON: this was expected.
     Expected(&'static str),
     /// The object lacks the wanted key.
     NoSuchKey,
@@ -26,6 +26,7 @@ pub(super) enum Kind {
 
 /// A byte order mark in UTF-8.
 const MARK: &[u8] = b"\xef\xbb\xbf";
+const OBJECT: &str = "a JSON object ('{')";
 /// Bytes of the line shown around a fault.
 const EXCERPT_BYTES: usize = 24;
 /// Keys shown of a record that lacks the wanted one, and characters shown of each.
@@ -48,6 +49,7 @@ impl Fault {
     pub(crate) fn in_text(&self) -> String {
         let at = self.at;
         match self.kind {
+            Kind::NotAnObject => format!("expected {OBJECT} at byte {at} of the JSON"),
             Kind::Expected(what) => format!("expected {what} at byte {at} of the JSON"),
             Kind::LoneSurrogate => {
                 format!("half of a surrogate pair, which no tokenizer can encode, at byte {at} of the JSON")
@@ -61,21 +63,19 @@ impl Fault {
     /// `key` is the wanted one.
     pub fn describe(&self, line: &[u8], skipped: usize, key: &str) -> String {
         let at = self.at + skipped;
-        let rest = line.get(self.at..).unwrap_or_default();
+        let (before, rest) = line.split_at_checked(self.at).unwrap_or((line, b""));
+        let expected = |what, advice| {
+            let (found, excerpt) = (found(rest), excerpt(line, self.at));
+            format!("expected {what}, found {found} at byte {at} of the line{excerpt}{advice}")
+        };
         match self.kind {
             Kind::Utf8 => format!(
                 "expected UTF-8, found byte 0x{:02x} at byte {at} of the line{}",
                 rest.first().copied().unwrap_or_default(),
                 excerpt(line, self.at)
             ),
-            Kind::Expected(what) => {
-                format!(
-                    "expected {what}, found {} at byte {at} of the line{}{}",
-                    found(rest),
-                    excerpt(line, self.at),
-                    advice(what, &line[..self.at], rest)
-                )
-            }
+            Kind::NotAnObject => expected(OBJECT, no_object_advice(rest)),
+            Kind::Expected(what) => expected(what, advice(before, rest)),
             Kind::NoSuchKey => format!(
                 "expected the key {key:?}, found an object {}; name the key that holds the text with text_field=",
                 keys(line)
@@ -115,23 +115,32 @@ fn found(rest: &[u8]) -> String {
     }
 }
 
-/// Advice if the line, whose fault is between `before` and `rest`, shows that the file is JSON or a table but not JSON lines.
-fn advice(expected: &str, before: &[u8], rest: &[u8]) -> &'static str {
-    match (before.trim_ascii(), rest.trim_ascii()) {
-        (b"", [b'[', ..]) | ([.., b'}'], b",") => {
-            "; if the file is one JSON array, convert it to one object per line with jq -c '.[]'"
-        }
-        (b"", [b'!'..=b'~' | 0xc2.., ..])
-            if expected == OBJECT
-                && !rest.starts_with(MARK)
-                && rest.iter().any(|byte| b",\t".contains(byte)) =>
+/// Advice if a line, which begins with no object but with `rest`, shows that the file is JSON or a table but not JSON lines.
+fn no_object_advice(rest: &[u8]) -> &'static str {
+    match rest {
+        [b'[', ..] => ARRAY,
+        [b'!'..=b'~' | 0xc2.., ..]
+            if !rest.starts_with(MARK) && rest.iter().any(|byte| b",\t".contains(byte)) =>
         {
             "; if the file is CSV or TSV, convert it to Parquet"
+        }
+        _ => "",
+    }
+}
+
+/// The same of a line with a fault between `before` and `rest`.
+fn advice(before: &[u8], rest: &[u8]) -> &'static str {
+    match (before.trim_ascii(), rest.trim_ascii()) {
+        ([.., b'}'], b",") => ARRAY,
+        ([.., b'}'], [b'{', ..]) => {
+            "; if lines hold several objects, convert the file to one object per line with jq -c ."
         }
         (b"{", b"") => "; if objects span lines, convert the file to one object per line with jq -c .",
         _ => "",
     }
 }
+
+const ARRAY: &str = "; if the file is one JSON array, convert it to one object per line with jq -c '.[]'";
 
 fn value_kind(rest: &[u8]) -> &'static str {
     match rest.first() {

@@ -188,7 +188,7 @@ const FAULTS: &[(&[u8], &str)] = &[
     ),
     (
         b"{\"text\": \"a\"} {",
-        "expected the end of the line after the object, found '{' at byte 14 of the line: …text\": \"a\"} {",
+        "expected the end of the line after the object, found '{' at byte 14 of the line: …text\": \"a\"} {; if lines hold several objects, convert the file to one object per line with jq -c .",
     ),
     (
         b"{\"text\": \"a\", \"b\": \"\xff\"}",
