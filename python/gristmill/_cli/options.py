@@ -29,7 +29,8 @@ from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, M
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-_MOST_DIGITS = 20
+# In lower case. Vocabularies have tokens of these spellings, which nobody means.
+_NO_TOKENS = frozenset({"auto", "none", "true", "false"})
 
 
 class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -39,13 +40,10 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value that `PackedDataset` takes."""
-        del param, ctx
-        if not isinstance(value, str):
-            return value
-        if value in ("auto", "none"):
-            return value == "auto"
-        # More digits than an id has are a spelling, which no vocabulary has.
-        return int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else value
+        if isinstance(value, str) and value.lower() in _NO_TOKENS and value not in ("auto", "none"):
+            expected = "expected auto, none, an id or a token; a token of this spelling by its id"
+            self.fail(f"{value!r}: {expected}", param, ctx)
+        return kinds.SpecialToken().parse(value) if isinstance(value, str) else value
 
 
 class PathType(click.Path):
@@ -208,6 +206,17 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
     if kind is bool:
         return click.option(_flag(name), name, is_flag=True, default=default, help=text)
     return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)
+
+
+def naming_setting(error: click.ClickException) -> click.ClickException:
+    """An error that also says, of an unknown option, that the command takes this argument by `--set`."""
+    if not isinstance(error, click.NoSuchOption):
+        return error
+    name = error.option_name.lstrip("-").replace("-", "_")
+    takes_settings = error.ctx is not None and any(option.name == "settings" for option in error.ctx.command.params)
+    if not takes_settings or name not in ARGUMENTS:
+        return error
+    return click.UsageError(f"{error.format_message()} Use --set {name}=VALUE.", error.ctx)
 
 
 def is_given(name: str) -> bool:

@@ -99,7 +99,8 @@ class Stream:
         if missing:
             raise StateError(
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
-                f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states"
+                f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states, "
+                "or those of a Loader with |"
             )
         intervals = self.spec.intervals
         rows = min(one.rows_per_step for one in intervals)

@@ -83,7 +83,7 @@ class PromptDataset(SourceDataset, IterDataset[Batch]):
       overlong: what becomes of longer ones: `"drop"`: the record is left out; `"left"` and `"right"`: that side is cut;
         `"middle"`: the first and the last half are kept; `"error"`.
       padding: `"left"` or `"right"`. None: the layout's own.
-      pad: token or id of padding. None: 0 in `maxtext`, else the tokenizer's own, or its EOS token.
+      pad: token or id of padding. None: 0 in `maxtext`, else the tokenizer's own, or its EOS token, or 0.
       columns: the other columns that batches carry: True for all, a list of names, or False. They become Python
         objects only when they are delivered; a record without one has None.
       raw_prompt: whether batches have `raw_prompt`, the prompt as the record has it.

@@ -358,7 +358,9 @@ def _hint(name: str) -> str:
         return "; a shard is a local file, or an object of gs://, s3://, az://, hf:// or http(s)://"
     if glob.has_magic(folder := os.path.dirname(name)) and os.path.isdir(folder):
         return f"; the folder {folder!r} exists: glob.escape escapes its name"
-    return "; ~ is not expanded: use os.path.expanduser" if name.startswith("~") else ""
+    if name.startswith("~"):
+        return "; ~ is not expanded: use os.path.expanduser"
+    return "; {} is not expanded: pass a list, or a glob of *, ? and []" if "{" in name else ""
 
 
 def _check_name(path: object) -> None:

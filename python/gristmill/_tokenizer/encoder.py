@@ -533,7 +533,7 @@ def special_token_id(
             if unknown is None
             else f"the files in the tokenizer's folder name {unknown!r}, which is not in its vocabulary"
         )
-        wrong = f"{name}={given!r}: {reason}; set {name}= to a token or an id, or to False for none"
+        wrong = f"{name}={given!r}: {reason}; pass {name}= a token or an id, or {name}=False for none"
     elif isinstance(given, str):
         return encoder._id_of(name, given)
     else:

@@ -229,6 +229,7 @@ def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
         ("/dev/null", gm.MissingShardError, "'/dev/null' is a pipe, a socket or a device: a shard is a regular file"),
         ("hdfs://bucket/*.gz", gm.MissingShardError, "a shard is a local file, or an object of gs://, s3://"),
         ("~/nowhere.gz", gm.MissingShardError, "~ is not expanded"),
+        ("nowhere-{0..9}.gz", gm.MissingShardError, "{} is not expanded: pass a list"),
     ],
 )
 def test_values_that_name_no_shard_are_refused(shards, error, message):
