@@ -20,8 +20,9 @@ from gristmill._cli.certify import certify
 from gristmill._cli.demo import demo
 from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
-from gristmill._cli.options import is_wrong_usage, naming_setting
+from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
+from gristmill._cli.runs import naming_setting
 from gristmill._cli.trace import trace
 from gristmill._cli.view import view
 from gristmill._core import __version__, build_info

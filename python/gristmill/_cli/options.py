@@ -208,17 +208,6 @@ def dataset_option(name: str, default: Any = REQUIRED, none: str | None = None) 
     return click.option(_flag(name), name, type=kind, default=default, show_default=True, help=text)
 
 
-def naming_setting(error: click.ClickException) -> click.ClickException:
-    """An error that also says, of an unknown option, that the command takes this argument by `--set`."""
-    if not isinstance(error, click.NoSuchOption):
-        return error
-    name = error.option_name.lstrip("-").replace("-", "_")
-    takes_settings = error.ctx is not None and any(option.name == "settings" for option in error.ctx.command.params)
-    if not takes_settings or name not in ARGUMENTS:
-        return error
-    return click.UsageError(f"{error.format_message()} Use --set {name}=VALUE.", error.ctx)
-
-
 def is_given(name: str) -> bool:
     """Whether the running command got an option, even with the value of its default."""
     return click.get_current_context().get_parameter_source(name) is not click.core.ParameterSource.DEFAULT
