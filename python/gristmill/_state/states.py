@@ -152,6 +152,11 @@ def check(state: Any) -> State:
     if not isinstance(state, Mapping):
         hint = ": json.loads it first" if isinstance(state, (str, bytes)) else ""
         raise StateError(f"a state is a dict, got {type(state).__name__}{hint}")
+    if "stream" in state:  # the flat form of gristmill.integrations.torch
+        raise StateError(
+            "expected the state of an iterator, got a state_dict of a Loader: its load_state_dict takes it, and | joins "
+            "those of several ranks"
+        )
     _check_version(state)
     if set(state) - {commits.KEY} != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {shortened(list(state))}")
