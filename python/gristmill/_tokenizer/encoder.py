@@ -399,6 +399,8 @@ class Encoder:
           ArgumentError: there is no such token; the message lists candidates.
         """
         found = self.token_to_id(checks.valid_text(name, token))
+        if found is None and self is no_tokenizer():
+            raise ArgumentError(f"{name}={shortened(token)}: ids without tokenizer= have no spellings: pass the id")
         if found is None:
             raise self._no_such_token(f"{name}={shortened(token)}: the vocabulary has no such token")
         return found
