@@ -429,7 +429,11 @@ fn index_of(path: &str) -> String {
 fn beside(shard: &Arc<str>, error: Error) -> Error {
     match error {
         Error::Shard(ShardError { shard: missing, .. }) => {
-            lost(shard, format!("expected its index beside it, found no {missing} that can be read")).into()
+            let says = format!(
+                "expected its index beside it, found no {missing} that can be read; of numbers alone, set dtype= of \
+                 gm.Tokens"
+            );
+            lost(shard, says).into()
         }
         error => error,
     }

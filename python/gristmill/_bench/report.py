@@ -70,7 +70,7 @@ def _threads(result: dict[str, Any], entry: dict[str, Any]) -> str:
         lines.append("gristmill's time: " + ", ".join(f"{name} {spent / whole:.0%}" for name, spent in busy.items()))
         padding, tokens = summary[OURS]["padding_tokens"], summary[OURS]["tokens"]
         share = padding / ((padding + tokens) or 1)
-        lines.append(f"gristmill's rows: {share:.0%} padding, from lanes that finish early")
+        lines.append(f"gristmill's rows: {share:.0%} padding, at the ends of lanes")
     return "\n".join(lines)
 
 

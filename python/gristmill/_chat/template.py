@@ -585,7 +585,7 @@ def _pretrained_source(root: Path, config: Mapping[str, Any], name: str) -> str:
     if not isinstance(found, str) or name != "default":
         raise TemplateError(
             f"{root}: expected a chat template named {name!r} in chat_template.jinja, additional_chat_templates or "
-            "tokenizer_config.json, found none; give the template to from_file or from_string"
+            "tokenizer_config.json, found none; set template= of gm.Chat, or use ChatTemplate.from_file or from_string"
         )
     return found
 

@@ -22,6 +22,7 @@ from gristmill._cli.index import index
 from gristmill._cli.inspect import inspect
 from gristmill._cli.options import is_wrong_usage
 from gristmill._cli.pack import pack, verify
+from gristmill._cli.runs import naming_setting
 from gristmill._cli.trace import trace
 from gristmill._cli.view import view
 from gristmill._core import __version__, build_info
@@ -51,7 +52,7 @@ def run(arguments: Sequence[str] | None = None) -> int:
             code = cli.main(arguments, prog_name="gristmill", standalone_mode=False)
         return code if isinstance(code, int) else 0
     except click.ClickException as error:
-        error.show()
+        naming_setting(error).show()
         return error.exit_code
     except (GristmillError, OSError) as error:
         print(f"error: {' '.join(_message_of(error).splitlines())}", file=sys.stderr)

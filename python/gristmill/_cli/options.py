@@ -29,7 +29,8 @@ from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, M
 Command = TypeVar("Command", bound=Callable[..., Any])
 
 
-_MOST_DIGITS = 20
+# In lower case. Vocabularies have tokens of these spellings, which nobody means.
+_NO_TOKENS = frozenset({"auto", "none", "true", "false"})
 
 
 class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -39,13 +40,10 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value that `PackedDataset` takes."""
-        del param, ctx
-        if not isinstance(value, str):
-            return value
-        if value in ("auto", "none"):
-            return value == "auto"
-        # More digits than an id has are a spelling, which no vocabulary has.
-        return int(value) if value.isascii() and value.isdigit() and len(value) < _MOST_DIGITS else value
+        if isinstance(value, str) and value.lower() in _NO_TOKENS and value not in ("auto", "none"):
+            expected = "expected auto, none, an id or a token; a token of this spelling by its id"
+            self.fail(f"{value!r}: {expected}", param, ctx)
+        return kinds.SpecialToken().parse(value) if isinstance(value, str) else value
 
 
 class PathType(click.Path):

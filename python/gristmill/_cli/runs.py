@@ -225,6 +225,17 @@ def prompt_sample(words: tuple[str, ...]) -> Sample | None:
     return named.make(described)
 
 
+def naming_setting(error: click.ClickException) -> click.ClickException:
+    """An error that also says, of an unknown option, that the command of a run takes this argument by `--set`."""
+    if not isinstance(error, click.NoSuchOption) or error.ctx is None:
+        return error
+    name = error.option_name.lstrip("-").replace("-", "_")
+    is_of_run = any("--shards" in option.opts for option in error.ctx.command.params)
+    if not is_of_run or name not in ARGUMENTS.keys() - _SET_ALREADY:
+        return error
+    return click.UsageError(f"{error.format_message()} Use --set {name}=VALUE.", error.ctx)
+
+
 def parse_settings(settings: Iterable[str]) -> dict[str, Any]:
     """The arguments of `PackedDataset` in `--set` options."""
     arguments: dict[str, Any] = {}

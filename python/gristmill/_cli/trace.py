@@ -69,6 +69,8 @@ def trace(
         else:
             records, what = [tracing.named_record(opened.dataset, record or "")], f"Record {record}"
         found = tracing.trace(opened, records, earlier)
+        if record is not None and not found:
+            tracing.check_exists(opened.dataset, records[0], record)
     if as_json:
         print_json(found)
     else:

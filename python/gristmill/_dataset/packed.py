@@ -190,8 +190,8 @@ class PackedDataset(SourceDataset, IterDataset[Element]):
         True: `max_segments`, or else one entry for 16 tokens and at least 16; with `packing="pad"` all that a row
         can have. It changes nothing else in the stream: states fit with and without it.
       source_arrays: whether batches of a mixture have the arrays `source`, int32 `[rows]`, the index of a row's source
-        in the mixture or -1 where a row is nothing but padding, and `weight`, float32 `[rows]`, the share of all rows
-        that the weights of the row's step ask of that source. It changes nothing else in the stream.
+        in `list(mixture.sources)` or -1 where a row is nothing but padding, and `weight`, float32 `[rows]`, the share
+        of all rows that the weights of the row's step ask of that source. It changes nothing else in the stream.
       attention_mask: whether rows of the layout `hf` have the array `attention_mask`. None: where each row has one
         document, so with `packing="pad"`, or `max_segments=1`. It changes nothing else in the stream: states fit with
         and without it.

@@ -38,6 +38,7 @@ class Reporter:
         self._is_reporting = False
         self._process = self._process_id()
         self._has_warned_of_dropped = False
+        self._has_warned_of_only_stops = False
         self._quarantined = 0
         self._undecodable = 0
         self._exhausted: dict[str, int] = {}
@@ -122,6 +123,12 @@ class Reporter:
             tokens = counted(dropped, "token is", "tokens are")
             cause = "by truncation=, or with rows that train nothing"
             _LOG.warning("%s dropped so far, %.1f %% of all, %s", tokens, share, cause)
+        if stats["only_stops"] and not self._has_warned_of_only_stops:
+            self._has_warned_of_only_stops = True
+            _LOG.warning(
+                "%s of %s so far train only the tokens that end them: their answers are empty, or one token that "
+                "begins in the prompt", f"{stats['only_stops']:,}", counted(stats["documents"], "sample"),
+            )  # fmt: skip
         if self._has_ended and stats["filtered"] and not stats["documents"]:
             records = counted(stats["filtered"], "record")
             _LOG.warning(

@@ -99,7 +99,8 @@ class Stream:
         if missing:
             raise StateError(
                 f"the state holds the lanes {', '.join(checked['lanes']) or '(none)'}, and this iterator also needs "
-                f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states"
+                f"{', '.join(map(str, missing))}: merge the states of all hosts with gristmill.merge_states, "
+                "or those of a Loader with |"
             )
         intervals = self.spec.intervals
         rows = min(one.rows_per_step for one in intervals)
@@ -148,10 +149,13 @@ class Stream:
 
     def _check_same_stream(self, state: states.State) -> None:
         if different := states.incompatibilities(state, self._fingerprint):
+            adding = (
+                "; to add shards, use edits=[gm.Edit(step, shards=...)] with a step to come, or add them to a mixture "
+                "as a source of a later stage"
+            )
             raise StateError(
                 f"the state was saved by another dataset: {different}. Use the same shards, tokenizer and arguments as "
-                "the run that saved it; to add shards, use edits=[gm.Edit(step, shards=...)] with a step to come, or "
-                "add them to a mixture as a source of a later stage"
+                f"the run that saved it{'' if states.same_shards(state, self._fingerprint) else adding}"
             )
         states.check_ids(state["ids"], self.spec.encoder.ids_fingerprint)
 

@@ -18,6 +18,7 @@ from gristmill._dataset.iterator import PackedDatasetIterator
 from gristmill._dataset.packed import PackedDataset, spec_of, with_spec
 from gristmill._dataset.spec import Spec
 from gristmill._filter.compiler import compile_filter
+from gristmill._inspect import documents
 from gristmill._inspect.locate import Run
 from gristmill._sample.plans import TokensPlan
 from gristmill._shards.pieces import Piece
@@ -58,6 +59,17 @@ def named_record(dataset: PackedDataset, name: str) -> Record:
         which = f"several, such as {pieces[found[1]].name!r}" if found else "none of the shards"
         raise ArgumentError(f"{name!r}: expected the end of one shard's path, found that of {which}")
     return Record(found[0], int(number))
+
+
+def check_exists(dataset: PackedDataset, record: Record, name: str) -> None:
+    """Checks that a record which no row has is one of its shard, as far as that can be read.
+
+    Raises:
+      ArgumentError: the shard has fewer records.
+    """
+    with contextlib.suppress(ShardError):
+        if not documents.find(dataset, [(*record, 0)], whole=False):
+            raise ArgumentError(f"{name!r}: the shard has no such record; they count from 0")
 
 
 def find_records(dataset: PackedDataset, where: str) -> list[Record]:

@@ -1,11 +1,13 @@
 """How the sources of a stream are mixed, and the arguments of each; the same for rows and for prompts."""
 
 import contextlib
+import os
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass
 from typing import Any
 
 from gristmill._mixture import fingerprint as fingerprints
+from gristmill._mixture import syntax
 from gristmill._mixture.mixture import Mixture
 from gristmill._mixture.stages import Stage, core_stages
 from gristmill._spec.arguments import SOURCE_ARGUMENTS, Argument
@@ -30,7 +32,13 @@ class Mixing:
 
     @classmethod
     def of(cls, shards: Any) -> "Mixing | None":
-        """The mixing of the first argument of a dataset; None if it is no mixture."""
+        """The mixing of the first argument of a dataset; None if it is no mixture.
+
+        Raises:
+          ArgumentError: it is the name of a mixture file.
+        """
+        if isinstance(shards, (str, os.PathLike)) and syntax.is_mixture_file(str(shards)):
+            raise ArgumentError(f"shards={str(shards)!r}: a mixture file is read by gm.Mixture.from_file")
         if not isinstance(shards, Mixture):
             return None
         return cls(

@@ -83,7 +83,7 @@ class PromptDataset(SourceDataset, IterDataset[Batch]):
       overlong: what becomes of longer ones: `"drop"`: the record is left out; `"left"` and `"right"`: that side is cut;
         `"middle"`: the first and the last half are kept; `"error"`.
       padding: `"left"` or `"right"`. None: the layout's own.
-      pad: token or id of padding. None: 0 in `maxtext`, else the tokenizer's own, or its EOS token.
+      pad: token or id of padding. None: 0 in `maxtext`, else the tokenizer's own, or its EOS token, or 0.
       columns: the other columns that batches carry: True for all, a list of names, or False. They become Python
         objects only when they are delivered; a record without one has None.
       raw_prompt: whether batches have `raw_prompt`, the prompt as the record has it.
@@ -103,8 +103,8 @@ class PromptDataset(SourceDataset, IterDataset[Batch]):
       drop_remainder: whether the prompts that do not fill a batch at the end of an epoch are left out. Else rows of
         padding fill it, so that all hosts take equally many steps. A mixture has such a batch at its very end only.
       source_arrays: whether batches of a mixture have the arrays `source`, int32 `[B]`, the index of a prompt's source
-        in the mixture or -1 in a row of padding, and `weight`, float32 `[B]`, the share of all prompts that the weights
-        of the step ask of that source.
+        in `list(mixture.sources)` or -1 in a row of padding, and `weight`, float32 `[B]`, the share of all prompts that
+        the weights of the step ask of that source.
       max_memory: the most bytes of ids and records.
       on_error: `"raise"`, or `"quarantine"`: a bad record is left out, counted and listed.
       max_error_rate: share of the records, and of the shards, that may be quarantined.

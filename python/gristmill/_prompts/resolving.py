@@ -304,7 +304,7 @@ def _read(
     names = (ROWS,) if is_rows else tuple(manifest.paths)
     fingerprint = _fingerprint({**values, **ends, "drop": drop}, encoder, made, name, wanted)
     _write_quarantined(values["quarantine_file"], fingerprint, arena, names)
-    _check_left(values, arena, names)
+    _check_left(values, wanted, arena, names)
     _warn_of_missing_ends(made, ends, arena)
     rows = _in_order(arena, wanted)
     _check_kept(values["keep"], _counts(arena), manifest, values["max_document_bytes"])
@@ -513,8 +513,8 @@ def _write_quarantined(path: str | None, fingerprint: str, arena: Arena, names: 
         )
 
 
-def _check_left(values: Mapping[str, Any], arena: Arena, names: Sequence[str]) -> None:
-    """Checks that the records that were left out may be."""
+def _check_left(values: Mapping[str, Any], wanted: "Sequence[int] | None", arena: Arena, names: Sequence[str]) -> None:
+    """Checks that the records that were left out may be, and that those of a list exist."""
     if values["overlong"] == "error" and len(arena.overlong_tokens):
         shard, record, tokens = next(arena.overlong())
         raise ShardError(
@@ -525,6 +525,11 @@ def _check_left(values: Mapping[str, Any], arena: Arena, names: Sequence[str]) -
             "prompt_length=, or set overlong='drop', 'left', 'right' or 'middle'",
         )
     lost = [bad for bad in arena.bad if bad.is_lost]
+    if isinstance(wanted, list) and arena.read < len(wanted) and not lost:
+        raise ArgumentError(
+            f"select={shortened(values['select'])}: found no record at {len(wanted) - arena.read:,} of its "
+            f"{counted(len(wanted), 'index', 'indices')}"
+        )
     bad = len(arena.bad) - len(lost)
     rate = values["max_error_rate"]
     for count, total, noun, always in (

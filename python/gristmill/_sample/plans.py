@@ -52,6 +52,7 @@ _SENTINELS = (
     ("▁<PRE>", "▁<MID>", "▁<SUF>"),  # CodeLlama
 )
 
+_GENERATION_BLOCK = re.compile(r"\{%[-+]?\s*generation\b")
 
 # Values that may change in a run; also inside of another sample, which quotes them once more. Strings of arguments were
 # kept before there was a choice.
@@ -327,6 +328,12 @@ def make(sample: Text | Chat | Completion | Tokens, encoder: Encoder, *, has_mes
         check_is_added(encoder, sample.final_stop)
     template = _template(sample, encoder)
     core_of_template(template)
+    is_by_blocks = sample.train_on == "template" and not sample.add_generation_prompt
+    if is_by_blocks and not _GENERATION_BLOCK.search(template.source):
+        raise ArgumentError(
+            "train_on='template': the template has no generation block, so that nothing would be trained on; use "
+            "another train_on=, such as 'assistant', or a template with such blocks"
+        )
     date = _date(sample.date, template)
     tools_field = sample.tools if isinstance(sample.tools, str) else None
     has_fixed_tools = sample.tools is not None and tools_field is None

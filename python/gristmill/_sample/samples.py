@@ -196,9 +196,7 @@ class Chat:
             checks.choice(name, getattr(self, name), words)
         for name in ("add_generation_prompt", "train_reasoning", "train_tool_calls", "train_empty_reasoning"):
             checks.boolean(name, getattr(self, name))
-        if isinstance(self.train_on, str):
-            checks.choice("train_on", self.train_on, _TRAIN_ON)
-        elif not self.train_on:
+        if not self.train_on or (isinstance(self.train_on, str) and self.train_on not in _TRAIN_ON):
             raise ArgumentError(
                 f"train_on={self.train_on!r}: expected one of {', '.join(map(repr, _TRAIN_ON))}, or a list of roles"
             )

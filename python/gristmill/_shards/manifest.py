@@ -251,7 +251,8 @@ def patterns_of(shards: "Pathish | Iterable[Pathish] | Manifest") -> "list[Pathi
     if isinstance(shards, (str, bytes, os.PathLike)):
         shards = [shards]
     expected = "a glob, a path, a list of either, or a Manifest"
-    if hasattr(shards, "read") or isinstance(shards, Mapping):  # lists of lines, and of keys
+    # Lists of lines, of keys, and of the names of columns.
+    if hasattr(shards, "read") or hasattr(shards, "columns") or isinstance(shards, Mapping):
         raise wrong_type("shards", shards, expected)
     patterns = items("shards", shards, expected)
     if not patterns:

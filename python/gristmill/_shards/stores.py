@@ -224,7 +224,9 @@ def _advice(url: str) -> str:
     """How the objects of a folder are named, if a URL without an object may be one."""
     scheme, rest = url.split("://", 1)
     _, _, key = rest.partition("/")
-    if scheme in ("http", "https") or "." in key.rsplit("/", 1)[-1]:
+    if scheme in ("http", "https"):
+        return ": a web server lists nothing, so name each URL" if "*" in key else ""
+    if "." in key.rsplit("/", 1)[-1]:
         return ""
     files = url.rstrip("/") + "/*.jsonl"
     return f": name the objects of a folder one by one or by a glob, such as {files!r}"

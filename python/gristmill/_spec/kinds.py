@@ -1,8 +1,8 @@
 """Kinds of arguments: how a value is checked, and how it is read from text."""
 
-from collections.abc import Callable, Sequence
+from collections.abc import Callable, Mapping, Sequence
 from dataclasses import dataclass
-from typing import Any, Protocol
+from typing import Any, ClassVar, Protocol
 
 from gristmill._filter.compiler import Keep, compile_filter
 from gristmill._sample import samples
@@ -13,6 +13,8 @@ from gristmill._tokenizer import special_tokens
 from gristmill._util import checks
 from gristmill._util.text import shortened
 from gristmill.errors import ArgumentError
+
+_MOST_DIGITS = 20
 
 
 class Kind(Protocol):
@@ -249,19 +251,25 @@ class FilePath:
 class SpecialToken:
     """A token by its spelling or id, True for the tokenizer's own, False for none."""
 
+    # Words of the command line, and those that `str` writes.
+    words: ClassVar[Mapping[str, bool | None]] = {
+        "auto": True,
+        "none": False,
+        "None": None,
+        "True": True,
+        "False": False,
+    }
+
     def check(self, name: Any, value: Any) -> str | int | bool | None:
         """See `Kind`."""
         return special_tokens.check_type(name, value)
 
     def parse(self, text: str) -> str | int | bool | None:
         """See `Kind`."""
-        words: dict[str, bool | None] = {"None": None, "True": True, "False": False}
-        if text in words:
-            return words[text]
-        try:
-            return int(text)
-        except ValueError:
-            return text
+        if text in self.words:
+            return self.words[text]
+        # More digits than an id has are a spelling, which no vocabulary has.
+        return int(text) if text.isascii() and text.isdigit() and len(text) < _MOST_DIGITS else text
 
 
 @dataclass(frozen=True)

@@ -152,6 +152,11 @@ def check(state: Any) -> State:
     if not isinstance(state, Mapping):
         hint = ": json.loads it first" if isinstance(state, (str, bytes)) else ""
         raise StateError(f"a state is a dict, got {type(state).__name__}{hint}")
+    if "stream" in state:  # the flat form of gristmill.integrations.torch
+        raise StateError(
+            "expected the state of an iterator, got a state_dict of a Loader: its load_state_dict takes it, and | "
+            "joins those of several ranks"
+        )
     _check_version(state)
     if set(state) - {commits.KEY} != _KEYS:
         raise StateError(f"a state has the keys {sorted(_KEYS)}, got {shortened(list(state))}")
@@ -234,6 +239,15 @@ def incompatibilities(state: State, current: str) -> str:
     sums.pop("", None)
     ended = any(mixtures.any_exhausted(parts, cursors) for cursors in lanes)
     return mixtures.incompatibilities(saved, current, steps, sums, ended)
+
+
+def same_shards(state: State, current: str) -> bool:
+    """Whether the streams of a state and of a fingerprint read the same shards."""
+    saved, now = (
+        {name: value for name, value in decode(one).items() if name.endswith("manifest")}
+        for one in (state["fingerprint"], current)
+    )
+    return saved == now
 
 
 def is_at_end(state: State) -> bool:

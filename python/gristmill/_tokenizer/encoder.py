@@ -399,6 +399,8 @@ class Encoder:
           ArgumentError: there is no such token; the message lists candidates.
         """
         found = self.token_to_id(checks.valid_text(name, token))
+        if found is None and self is no_tokenizer():
+            raise ArgumentError(f"{name}={shortened(token)}: ids without tokenizer= have no spellings: pass the id")
         if found is None:
             raise self._no_such_token(f"{name}={shortened(token)}: the vocabulary has no such token")
         return found
@@ -533,7 +535,7 @@ def special_token_id(
             if unknown is None
             else f"the files in the tokenizer's folder name {unknown!r}, which is not in its vocabulary"
         )
-        wrong = f"{name}={given!r}: {reason}; set {name}= to a token or an id, or to False for none"
+        wrong = f"{name}={given!r}: {reason}; pass {name}= a token or an id, or {name}=False for none"
     elif isinstance(given, str):
         return encoder._id_of(name, given)
     else:

@@ -42,9 +42,9 @@ def format_numbers(numbers: Iterable[int]) -> str:
 
 
 def shortened(value: object) -> str:
-    """How Python writes a value, or the start of that."""
+    """How Python writes a value, or the start of that, on one line."""
     try:
-        shown = repr(value)
+        shown = repr(value).replace("\n", " ")
     except ValueError:  # Python writes no integer of more than 4300 digits
         shown = f"<{type(value).__name__}>"
     return shown if len(shown) <= _SHOWN else shown[:_SHOWN] + "..."

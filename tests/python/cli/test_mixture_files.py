@@ -84,6 +84,8 @@ def test_file_describes_the_stream_of_the_same_arguments(folder, write, monkeypa
     dataset = gm.PackedDataset.from_file(path)
     assert_same_batches(first(dataset, 5), first(in_python(folder), 5))
     assert gm.PackedDataset.from_file(str(path), threads=1, lanes=1).lanes == 1
+    with pytest.raises(gm.ArgumentError, match="a mixture file is read by"):
+        gm.PackedDataset(path, tokenizer=dataset.encoder)
     mixture = gm.Mixture.from_file(path)
     assert list(mixture.sources) == ["web", "code"]
     own = gm.PackedDataset(mixture, tokenizer=folder / "model", sequence_length=64, batch_size=8, lanes=2, seed=1)

@@ -37,6 +37,13 @@ def test_errors_name_command_line_options(tmp_path, packing, capsys, options, sa
     assert re.match(f"error: {says}", said), said
 
 
+@pytest.mark.parametrize("option", ["--eos", "--bos"])
+@pytest.mark.parametrize("word", ["False", "None", "true"])
+def test_word_of_python_is_no_special_token(tmp_path, packing, capsys, option, word):
+    code, said = checked(capsys, *packing(tmp_path / "new", option, word))
+    assert (code, f"'{option}': '{word}': expected auto, none, an id or a token" in said) == (2, True)
+
+
 # For each option: a value, arguments with which it has an effect, and arguments with which it has none.
 EFFECTIVE = {
     "fit_window": (2, {"packing": "best_fit"}, {"packing": "pad"}),
@@ -95,6 +102,7 @@ def test_error_names_the_option_that_is_needed(tmp_path, packing, capsys):
         (["bench", "--shards", "a", "--megabytes", 1], "--folder and --megabytes apply to the demo's text"),
         (["bench", "--shards", "a", "--folder", "b"], "--folder and --megabytes apply to the demo's text"),
         (["inspect", "a", "--row", 1, "--records", 5], "No such option"),
+        (["inspect", "a", "--row", 1, "--text-field", "b"], "'--text-field'. Use --set text_field=VALUE."),
     ],
 )
 def test_options_without_effect_in_bench_and_inspect(arguments, says, capsys):

@@ -259,6 +259,7 @@ def test_runs_of_ready_ids_need_no_tokenizer(rollouts, tokenizer_file, capsys):
     ("arguments", "message"),
     [
         (["9.jsonl:0"], "found that of none of the shards"),
+        (["1.jsonl:30"], "'1.jsonl:30': the shard has no such record; they count from 0"),
         (["jsonl"], "expected a shard and the number of a record"),
         (["1.jsonl:x"], "expected a shard and the number of a record"),
         (["--where", "url"], "expected KEY=VALUE"),

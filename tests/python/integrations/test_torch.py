@@ -209,6 +209,15 @@ class TestRanks:
         with pytest.raises(gm.StateError, match="also needs 0, 1"):
             loaders[0].load_state_dict(other)
 
+    def test_iterators_refuse_a_state_of_a_loader_by_its_name(self, arguments):
+        dataset = gm.PackedDataset(**arguments)
+        state = Loader(dataset, 0, 2).state_dict()
+        for refuse in (iter(dataset).set_state, lambda state: gm.merge_states([state])):
+            with pytest.raises(gm.StateError, match="a state_dict of a Loader: its load_state_dict takes it"):
+                refuse(state)
+        with pytest.raises(gm.StateError, match=r"merge_states, or those of a Loader with \|$"):
+            Loader(dataset, 0, 1).load_state_dict(state)
+
     def test_states_of_different_steps_are_not_joined(self, arguments):
         dataset = gm.PackedDataset(**arguments, epochs=None)
         loaders = [Loader(dataset, rank, 2) for rank in range(2)]

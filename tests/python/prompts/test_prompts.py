@@ -482,6 +482,7 @@ def test_memory_is_bounded_by_an_error_that_says_the_size(shard, folder):
         ({"columns": "data_source"}, "expected True, False or a list of names"),
         ({"select": [1, 1]}, "an index is listed twice"),
         ({"select": [-30]}, "there are only 23 records"),
+        ({"select": [0, 22, 23, 900]}, "found no record at 2 of its 4 indices"),
         ({"select": 3}, "a slice or a list of indices"),
         ({"seed": -1}, "seed=-1"),
         ({"order": "numpy"}, "order='numpy'"),

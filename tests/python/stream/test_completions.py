@@ -106,3 +106,15 @@ def test_strings_are_as_before(tmp_path, folder):
     assert_same_batches(list(strings), list(dataset(path, folder, gm.Completion("prompt", "completion"))))
     with pytest.raises(gm.ArgumentError, match="the chat template writes the tokens around a conversation"):
         dataset(tmp_path / "b.jsonl", folder, gm.Completion(), eos=True)
+
+
+def test_completions_of_which_no_word_is_trained_are_a_warning(tmp_path, tokenizer_file, caplog):
+    """A tokenizer that joins a space with the word behind it leaves nothing of a word behind a prompt's last space."""
+    said = "1 of 2 samples so far train only the tokens that end them"
+    for number, pair in enumerate([("user: ", "the"), ("user:", " the")]):
+        path = write(tmp_path / f"{number}.jsonl", [pair, ("user:", " the ant")])
+        iterator = iter(dataset(path, tokenizer_file.parent, gm.Completion(), eos=True))
+        assert len(list(iterator)) == 2
+        is_lost = iterator.stats()["only_stops"] == 1
+        assert [said in caplog.text, is_lost] == [number == 0] * 2
+        caplog.clear()

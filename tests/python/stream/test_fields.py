@@ -498,7 +498,7 @@ def test_arguments_are_checked(tmp_path, encoder):
         (lambda: gm.Tokens(dtype="float32"), "dtype"),
         (lambda: gm.Text("text", fields={"a": gm.Field()}), "expected per='sample'"),
         (lambda: gm.PackedDataset(path, sample=gm.Text("text")), "tokenizer=None"),
-        (lambda: gm.PackedDataset(path, sample=gm.Tokens(), eos="</s>"), "eos"),
+        (lambda: gm.PackedDataset(path, sample=gm.Tokens(), eos="</s>"), "ids without tokenizer= have no spellings"),
         (
             lambda: gm.PackedDataset(path, sample=gm.Tokens(fields={"inputs": gm.Field("reward", per="sample")})),
             "the batch has an array of that name already",

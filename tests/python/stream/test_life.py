@@ -85,7 +85,7 @@ def test_wrong_arguments_raise_one_sentence(shards, encoder, arguments, error, m
 
 def test_tokenizer_without_named_eos_asks_for_eos(shards, tokenizer_json):
     encoder = gm.Encoder.from_bytes(tokenizer_json)
-    with pytest.raises(gm.ArgumentError, match=r"eos=None: no file .* to False for none\. .*'</s>'"):
+    with pytest.raises(gm.ArgumentError, match=r"eos=None: no file .* eos=False for none\. .*'</s>'"):
         make(shards, encoder)
     make(shards, encoder, eos="</s>")
     make(shards, encoder, eos=encoder.token_to_id("</s>"))

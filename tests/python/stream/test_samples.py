@@ -457,6 +457,12 @@ def test_mask_that_cannot_be_derived_is_an_error(tmp_path, folder):
         rows(path, folder, gm.Chat(template=reversing))
 
 
+def test_template_without_generation_blocks_is_refused(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", [{"messages": CONVERSATION}])
+    with pytest.raises(gm.ArgumentError, match="the template has no generation block"):
+        gm.PackedDataset(path, tokenizer=folder, sample=gm.Chat(train_on="template"))
+
+
 def test_filter_sees_the_record_of_a_conversation(tmp_path, folder):
     records = [{"messages": CONVERSATION, "score": score} for score in (1, 5, 3)]
     path = write(tmp_path / "a.jsonl", records)
@@ -478,7 +484,7 @@ def test_date_must_be_given_where_the_template_prints_it(tmp_path, folder):
 @pytest.mark.parametrize(
     ("make", "error", "message"),
     [
-        (lambda: gm.Chat(train_on="assistants"), gm.ArgumentError, "expected one of 'assistant', 'last'"),
+        (lambda: gm.Chat(train_on="assistants"), gm.ArgumentError, "expected one of 'assistant', .* a list of roles"),
         (lambda: gm.Chat(train_on=None), gm.ArgumentError, "train_on=None"),
         (lambda: gm.Chat(train_on=[""]), gm.ArgumentError, "train_on=''"),
         (lambda: gm.Chat(format="openai"), gm.ArgumentError, "'messages', 'sharegpt'"),

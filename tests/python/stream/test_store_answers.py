@@ -268,6 +268,7 @@ def test_object_that_is_gone_is_no_outage(status):
     server, _ = web(answers)
     with server:
         refused(server, "no such object", f"{server.url}/a.jsonl", error=gm.MissingShardError)
+        refused(server, "so name each URL", f"{server.url}/*.jsonl", error=gm.MissingShardError)
 
 
 def test_urls_with_a_password_are_refused_without_showing_it():

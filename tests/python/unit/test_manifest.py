@@ -13,6 +13,7 @@ import tempfile
 import textwrap
 from pathlib import Path
 
+import pyarrow as pa
 import pytest
 
 import gristmill as gm
@@ -211,6 +212,7 @@ def test_error_for_brackets_in_a_glob_names_glob_escape(tmp_path):
         (5, gm.ArgumentTypeError, "shards=5: expected a glob"),
         (io.StringIO("a.gz\n"), gm.ArgumentTypeError, "shards=<.*>: expected a glob, .*, got StringIO"),
         ({"train": "a.gz"}, gm.ArgumentTypeError, "shards={'train': 'a.gz'}: expected a glob, .*, got dict"),
+        (pa.table({"text": ["a"]}), gm.ArgumentTypeError, "shards=pyarrow.Table .*: expected a glob, .*, got Table$"),
         ([5], gm.ArgumentTypeError, "shards=5: expected paths and globs"),
         ("/nowhere/*.gz", gm.MissingShardError, r"no file matches the glob '/nowhere/\*\.gz' \(.*\)$"),
         ("/nowhere/a.gz", gm.MissingShardError, "no such file: '/nowhere/a.gz'"),
