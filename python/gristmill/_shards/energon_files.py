@@ -1,14 +1,14 @@
 """The files in `.nv-meta`: each of their keys is followed, known to change nothing here, or refused."""
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._shards.place import Place
+from gristmill._util import unique_keys
 from gristmill._util.text import shortened
-from gristmill.errors import ArgumentError, MissingExtraError
+from gristmill.errors import ArgumentError
 
 META = ".nv-meta"
 # The files with the number of samples of each shard.
@@ -143,18 +143,11 @@ def read(meta: Place, what: str, *names: str, optional: bool = False) -> tuple[P
 def _values(file: Place, content: bytes) -> Any:
     try:
         text = content.decode("utf-8")
-        if file.name.endswith(".json"):
-            return json.loads(text)
     except ValueError as error:
         raise ArgumentError(f"{file}: expected JSON or YAML in UTF-8: {error}") from None
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtraError(f"{file} is YAML, which needs PyYAML: pip install pyyaml") from error
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ArgumentError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    if file.name.endswith(".json"):
+        return unique_keys.json_of(str(file), text)
+    return unique_keys.yaml_of(str(file), text)[0]
 
 
 def check_keys(
