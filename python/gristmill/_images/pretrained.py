@@ -31,8 +31,8 @@ _CLIP = {
     "image_mean": (0.48145466, 0.4578275, 0.40821073), "image_std": (0.26862954, 0.26130258, 0.27577711)
 }  # fmt: skip
 _SHORTEST_224 = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
-# By the model, settings that a file may leave out, where those of the class in transformers 5.24 are others than those of
-# the checkpoints that the model is named after.
+# By the model, settings that a file may leave out, where those of the class in transformers 5.24 are others than
+# those of the checkpoints that the model is named after.
 _LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
     "gemma3": {"size": {"height": 224, "width": 224}},
     "internvl": {"size": {"height": 384, "width": 384}, **_CLIP},

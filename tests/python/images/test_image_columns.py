@@ -360,6 +360,9 @@ def test_images_under_other_keys_are_not_passed_over(tmp_path, folder, own):
             dataset(folder, shard, text=text)
     assert list(dataset(folder, shard, text=gm.Chat("messages")))
     assert list(dataset(folder, jsonl(tmp_path / "y.jsonl", [{"text": "see a.png"}]), text=gm.Text("text")))
+    later = jsonl(tmp_path / "z.jsonl", [{"text": "see a.png", key: None}, record])
+    with pytest.raises(gm.ArgumentError, match=f"record [01] of .*z.jsonl has no key .* without '{key}', which looks"):
+        dataset(folder, later, text=gm.Text("text"))
 
 
 def test_first_shards_may_be_empty_or_damaged(tmp_path, folder):

@@ -330,7 +330,7 @@ def test_settings_that_a_file_leaves_out_are_those_of_the_class(name, tmp_path):
     (tmp_path / "preprocessor_config.json").write_text(json.dumps(described))
     image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (311, 507, 3), np.uint8))
     if name == "llava-next":  # its tiles do not divide its canvases
-        with pytest.raises(gm.ArgumentError, match="image_grid_pinpoints: expected .* multiples of size=224"):
+        with pytest.raises(gm.ArgumentError, match=r"image_grid_pinpoints: expected .* multiples of size=224"):
             gm.ImageModel.from_pretrained(tmp_path)
         return
     model = gm.ImageModel.from_pretrained(tmp_path)
