@@ -179,6 +179,7 @@ def test_errors_have_shard_record_and_byte(tmp_path, tokenizer):
         (lambda record: {"text": b"x"}, "the function raised TypeError: Object of type bytes"),
         (lambda record: {"text": 3}, 'expected a string under the key "text", found a number'),
         (lambda record: {"text": "a", "images": "png"}, 'expected a list under "images"'),
+        (lambda record: {"text": "a", "image": ["png"]}, 'under "images", found some under'),
         (lambda record: {"text": "<image> <image>"}, "expected a placeholder for each image, found 2 for 1"),
     ]:
         sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(made, ["txt"]))
