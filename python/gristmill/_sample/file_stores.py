@@ -277,7 +277,7 @@ class FileStore:
         """The description of an image, a video or a sound that `energon prepare --media-metadata-by-...` has noted.
 
         Returns:
-          Of images `width`, `height`, `format` and `mode`; of videos and sounds `video_duration`, `video_num_frames`,
+          Images have `width`, `height`, `format` and `mode`; videos and sounds `video_duration`, `video_num_frames`,
           `video_fps`, `video_width`, `video_height`, `audio_duration`, `audio_channels`, `audio_sample_rate` and
           `audio_num_samples`, of which those that are not known are None.
 
