@@ -311,6 +311,18 @@ def pickled(*files):
         (
             "InterleavedSample",
             {"sequence": "json[s]"},
+            {"s": ["One ", "other.png"]},
+            "expected each image of the sample in the sequence, found none that names 'png'",
+        ),
+        (
+            "InterleavedSample",
+            {"sequence": "json[s]"},
+            {"s": [{"text": "One ", "image": "png"}]},
+            "expected a text or an image in an item of the sequence, found \\['png', 'One '\\]",
+        ),
+        (
+            "InterleavedSample",
+            {"sequence": "json[s]"},
             {"s": "One"},
             "expected a sequence, a list of texts and of images",
         ),
