@@ -525,10 +525,7 @@ mod tests {
             (r#"{"type":"image","index":3}"#, r#""index" of a part of type image below 3"#),
             (r#"{"type":"image","index":-1}"#, "counted from 0, found -1"),
             (r#"{"type":"image","index":"1"}"#, r#"counted from 0, found "1""#),
-            (
-                r#"{"type":"image","index":1,"image":"2.jpg"}"#,
-                r#"a name or an index in a part of type image"#,
-            ),
+            (r#"{"type":"image","index":1,"image":"2.jpg"}"#, "a name or an index in a part of type image"),
             (r#"{"type":"image","text":"b"}"#, r#"a part of type image without "text""#),
         ] {
             let error = all(given).unwrap_err();

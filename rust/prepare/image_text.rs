@@ -585,7 +585,7 @@ impl ImageTokens {
             let tag = &text[start..=start + length];
             let name =
                 tag[1..length].trim_matches(['|', '/', ' ']).trim_end_matches(|c: char| c.is_ascii_digit());
-            let name = name.trim_end_matches(['_', '-', ' ']).to_ascii_lowercase();
+            let name = name.trim_end_matches(['_', '-', ' ', ':', '#']).to_ascii_lowercase();
             let Some((kind, _)) = TAGS.iter().find(|(_, names)| names.contains(&&*name)) else { continue };
             if *kind != self.medium.kind() {
                 return Err(format!(

@@ -522,6 +522,12 @@ def test_questions_are_not_guessed_to_be_captions(tmp_path, tokenizer, capsys, p
     assert "gm.ImageText" not in capsys.readouterr().out
 
 
+def test_captions_that_are_no_text_say_so(tmp_path, tokenizer):
+    (tmp_path / "a.tar").write_bytes(tar_of([("s", {"png": SMALL, "txt": b"a \0 byte"})]))
+    _, bad = read(str(tmp_path / "a.tar"), tokenizer, gm.ImageText(MODEL, text=gm.Text("txt")))
+    assert 'a string under the key "txt", found an object of bytes, which are no text' in bad[0]
+
+
 def test_empty_captions_say_what_to_do(tmp_path, tokenizer):
     (tmp_path / "a.tar").write_bytes(tar_of([("s", {"png": SMALL, "txt": b""})]))
     _, bad = read(str(tmp_path / "a.tar"), tokenizer, gm.ImageText(MODEL, text=gm.Text("txt")))

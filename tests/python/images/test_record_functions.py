@@ -485,7 +485,7 @@ def test_pairs_with_images(tmp_path, tokenizer, mrope):
 
 def test_placeholders_of_other_forms_are_refused(tmp_path, tokenizer):
     texts = [
-        "<image_1> A.", "<img>A.", "<IMAGE> A.", "<ImageHere>", "<image/>", "<|image_1|>", "<image 1>",
+        "<image_1> A.", "<img>A.", "<IMAGE> A.", "<ImageHere>", "<image/>", "<|image_1|>", "<image 1>", "<image:1>",
         "<start_of_image>", "<video_1>", "<|video_pad|>", "<speech>", "<sound>", "<|AUDIO|>", "</video>", "<vid>",
     ]  # fmt: skip
     kept = ["1 < 2 > 0 <b>", "<images of a cat", "<|im_sep|> <image2text> <imagine>", "a <", "<>"]
