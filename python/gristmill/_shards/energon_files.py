@@ -80,6 +80,8 @@ MEDIA = frozenset(
      "ogg", "opus", "m4a", "aac", "wavs", "audios"}
 )  # fmt: skip
 
+# No folder has as many shards, nor a range as many names.
+_MOST_NAMES = 1_000_000
 _FIELD = re.compile(r"([^\[\],]+)((?:\[[^\[\]]+\])*)")
 _ADVICE = (
     "write its samples as captions or conversations, or say what is read: gm.ImageText(model, "
@@ -204,7 +206,7 @@ def braces(text: str) -> list[str]:
     r"""The names that a text with braces stands for, as in bash: `s_{000..002}.tar`, `{a,b}.tar`, `{9..1..2}`.
 
     Raises:
-      ValueError: braces are not balanced.
+      ValueError: braces are not balanced, or stand for too many names.
     """
     depth, position, cuts = 0, 0, [0]
     while position < len(text):
@@ -229,6 +231,8 @@ def braces(text: str) -> list[str]:
     if choices is None:
         choices = [f"{{{name}}}" for name in braces(parts[0])]
     rest = braces(text[position + 1 :])
+    if len(choices) * len(rest) > _MOST_NAMES:
+        raise ValueError(f"expected braces of at most {_MOST_NAMES:,} names, found more in {text!r}")
     return [_unescaped(text[: cuts[0]]) + choice + end for choice in choices for end in rest]
 
 
@@ -244,6 +248,8 @@ def _span(text: str) -> "list[str] | None":
     first, last = (_ALPHABET.index(end) if is_letters else int(end) for end in found.groups()[:2])
     step = int(found[3] or 1) or 1
     numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    if len(numbers) > _MOST_NAMES:
+        raise ValueError(f"expected braces of at most {_MOST_NAMES:,} names, found {len(numbers):,} in {{{text}}}")
     if is_letters:
         return [_ALPHABET[number] for number in numbers]
     is_padded = any(re.match(r"-?0\d", end) for end in found.groups()[:2])

@@ -379,6 +379,9 @@ def test_braces_are_those_of_bash():
     for text in ("{a", "a}", "{a,{b}", "}{"):
         with pytest.raises(ValueError, match="expected each brace to be closed"):
             energon_files.braces(text)
+    for text in ("{0..9999999999}", "{1..2000}-{1..2000}"):
+        with pytest.raises(ValueError, match="expected braces of at most 1,000,000 names, found"):
+            energon_files.braces(text)
 
 
 def test_videos_and_audio_are_not_trained_blind(tmp_path, tokenizer):
