@@ -30,7 +30,7 @@ const NAMES: [&str; 10] = [
 /// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size, or the frames that are taken of a video.
-const SIZES: [&str; 14] = [
+const SIZES: [&str; 18] = [
     "min_pixels",
     "max_pixels",
     "total_pixels",
@@ -44,6 +44,10 @@ const SIZES: [&str; 14] = [
     "max_frames",
     "video_start",
     "video_end",
+    "start",
+    "end",
+    "start_time",
+    "end_time",
     "raw_fps",
 ];
 /// Words in the types of parts that are neither images nor media, and that templates know.
@@ -601,7 +605,7 @@ mod tests {
             let error = found(content).unwrap_err();
             assert!(error.contains("images and audio are not read beside videos"), "{error}");
         }
-        for key in ["fps", "nframes", "max_pixels", "video_start"] {
+        for key in ["fps", "nframes", "max_pixels", "video_start", "start", "end_time"] {
             let error = found(&format!(r#"[{{"type":"video","video":"1.mp4","{key}":2}}]"#)).unwrap_err();
             assert!(
                 error.contains(&format!("a part of type video without {key:?}: gm.VideoModel")),
