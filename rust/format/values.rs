@@ -2,7 +2,7 @@
 
 use std::borrow::Cow;
 
-use gristmill_json::{Content, Line, Path, Typed, View, keys};
+use gristmill_json::{Content, Line, Path, Step, Typed, View, keys};
 
 /// The wanted values of a record and its sidecars.
 #[derive(Clone, Copy)]
@@ -87,6 +87,10 @@ pub fn text(value: View<'_>) -> Result<Cow<'_, str>, &'static str> {
             Err("bytes that are not UTF-8, a date, a time, a duration, a decimal or NaN")
         }
         Content::Text(text) => Ok(text),
+        // A member of a tar that is no text is written as the number of its bytes.
+        Content::Object if value.step(&Step::Key("bytes".to_owned())).is_some() => {
+            Err("an object of bytes, which are no text: text is UTF-8 without NUL")
+        }
         found => Err(found.name()),
     }
 }

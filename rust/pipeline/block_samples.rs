@@ -27,11 +27,11 @@ pub(crate) enum Encoded {
 pub(crate) fn samples_of(
     spec: &SourceSpec,
     raw: &mut RawBlock,
-    mut ids: IdBuffer,
+    ids: IdBuffer,
     prepared: &mut Prepared,
-    mut encode: impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
+    encode: impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
 ) -> SampleBlock {
-    let mut entries = Vec::with_capacity(raw.entries.len());
+    let mut block = Block { spec, encode, entries: Vec::with_capacity(raw.entries.len()), ids };
     let mut bytes = &*raw.bytes;
     let mut sidecars = &*raw.sidecars;
     let carried = raw.carried.take();
@@ -47,7 +47,7 @@ pub(crate) fn samples_of(
                 let joined = (!spec.sidecars.kinds.is_empty())
                     .then(|| Joined::take(&spec.sidecars, shard, &mut sidecars, &mut bytes));
                 if carried.as_ref().is_some_and(|carried| carried.has_record(position)) {
-                    entries.push(SampleEntry::Carried(next));
+                    block.entries.push(SampleEntry::Carried(next));
                     continue;
                 }
                 let is_kept = if let Some(joined) = joined {
@@ -60,14 +60,14 @@ pub(crate) fn samples_of(
                 let encoded = match is_kept {
                     Ok(true) => {
                         let record = Document { position, shard, ..Document::default() };
-                        encode_samples(spec, samples, record, next, &mut ids, &mut entries, &mut encode)
+                        block.add_record(samples, record, next)
                     }
                     Ok(false) => Ok(Record::Filtered),
                     Err(error) => failed.map_or(Ok(Record::Bad(error)), Err),
                 };
                 match encoded {
                     Ok(Record::Samples) => continue,
-                    Ok(Record::Filtered) => filtered(&mut entries, next),
+                    Ok(Record::Filtered) => block.filtered(next),
                     Ok(Record::Bad(mut error)) => {
                         error.reason = of_sample(&samples.key, &error.reason);
                         SampleEntry::Bad(BadRecord { error, after: AfterError::Readable, shard, next })
@@ -75,7 +75,7 @@ pub(crate) fn samples_of(
                     Err(error) => SampleEntry::Failed { error, position },
                 }
             }
-            RawEntry::Dropped(next) => filtered(&mut entries, next),
+            RawEntry::Dropped(next) => block.filtered(next),
             RawEntry::Carried(next) => SampleEntry::Carried(next),
             RawEntry::Unreadable(bad) => SampleEntry::Bad(bad),
             RawEntry::ShardEnd(end) => SampleEntry::ShardEnd(end),
@@ -88,12 +88,12 @@ pub(crate) fn samples_of(
             | SampleEntry::Carried(_)
             | SampleEntry::ShardEnd(_) => false,
         };
-        entries.push(entry);
+        block.entries.push(entry);
         if stops {
             break;
         }
     }
-    SampleBlock { entries, ids, end: std::mem::take(&mut raw.end) }
+    SampleBlock { entries: block.entries, ids: block.ids, end: std::mem::take(&mut raw.end) }
 }
 
 /// The result of encoding the samples of a record.
@@ -106,138 +106,142 @@ enum Record {
     Bad(ShardError),
 }
 
-/// Appends the entries and ids of the samples of a record, from that of its position on. It has none unless each of them
-/// can be used or is left out.
-fn encode_samples(
-    spec: &SourceSpec,
-    samples: &[Sample],
-    record: Document,
-    next: Position,
-    ids: &mut IdBuffer,
-    entries: &mut Vec<SampleEntry>,
-    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
-) -> Result<Record> {
-    if spec.prepare.segments() > 1 {
-        return encode_pair(spec, samples, record, next, ids, entries, encode);
-    }
-    let (first_entry, before) = (entries.len(), ids.mark());
-    let first = record.position.sample as usize;
-    if first > 0 && first >= samples.len() {
-        let reason = format!(
-            "the state is at sample {first} of a record, found that it has {}, counted from 0: it was saved with \
-             other data or settings",
-            samples.len()
-        );
-        let error = record.position.error(&spec.shards[record.shard as usize], reason);
-        return Err(Error::State(error.to_string()));
-    }
-    let mut filtered_samples = 0;
-    for (number, sample) in samples.iter().enumerate().skip(first) {
-        let position = RecordPosition { sample: number as u64, ..record.position };
-        let document = Document { position, text_bytes: sample.bytes(), ..record };
-        let before_sample = ids.mark();
-        let error = match encode(sample, document, ids) {
-            Ok(Encoded::Document(document)) => {
-                let document =
-                    Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
-                entries.push(SampleEntry::Document { document, next: None });
-                ids.add_sample(&sample.values);
-                continue;
-            }
-            Ok(Encoded::Filtered) => {
-                ids.return_to(before_sample);
-                filtered_samples += 1;
-                continue;
-            }
-            Ok(Encoded::Bad(error)) => Ok(Record::Bad(error)),
-            Err(error) => Err(error),
-        };
-        ids.return_to(before);
-        entries.truncate(first_entry);
-        return error;
-    }
-    match entries[first_entry..].last_mut() {
-        Some(SampleEntry::Document { document, next: end }) => {
-            document.filtered_samples += filtered_samples;
-            *end = Some(next);
-            Ok(Record::Samples)
-        }
-        _ => Ok(Record::Filtered),
-    }
+/// A block in the making.
+struct Block<'a, E> {
+    spec: &'a SourceSpec,
+    encode: E,
+    entries: Vec<SampleEntry>,
+    ids: IdBuffer,
 }
 
-/// The same of a pair, which is one document: of a length that fits into a row.
-fn encode_pair(
-    spec: &SourceSpec,
-    samples: &[Sample],
-    record: Document,
-    next: Position,
-    ids: &mut IdBuffer,
-    entries: &mut Vec<SampleEntry>,
-    encode: &mut impl FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>,
-) -> Result<Record> {
-    if samples.is_empty() {
-        return Ok(Record::Filtered);
-    }
-    let before = ids.mark();
-    let first_image = ids.images.len();
-    let mut pair = Document { only_stops: true, ..record };
-    for sample in samples {
-        let images_before = ids.images.len();
-        match encode(sample, record, ids) {
-            Ok(Encoded::Document(own)) => {
-                pair.split = pair.tokens;
-                for image in &mut ids.images[images_before..] {
-                    image.token += pair.split as u32;
-                }
-                pair.images += own.images;
-                pair.tokens += own.tokens;
-                pair.text_bytes += sample.bytes();
-                pair.only_stops &= own.only_stops;
-                ids.add_sample(&sample.values);
-            }
-            left_out => {
-                ids.return_to(before);
-                return left_out.map(|left_out| match left_out {
-                    Encoded::Bad(error) => Record::Bad(error),
-                    _ => Record::Filtered,
-                });
-            }
+impl<E: FnMut(&Sample, Document, &mut IdBuffer) -> Result<Encoded>> Block<'_, E> {
+    /// Adds the entries and ids of the samples of a record, or of the pair that they are.
+    fn add_record(&mut self, samples: &[Sample], record: Document, next: Position) -> Result<Record> {
+        if self.spec.prepare.segments() > 1 {
+            self.add_pair(samples, record, next)
+        } else {
+            self.add_samples(samples, record, next)
         }
     }
-    let RowSpec { sequence_length, truncation, .. } = spec.rows;
-    let elements = spec.rows.elements(pair.split) + pair.tokens - pair.split;
-    if let Prepare::ImageText(rules) = &spec.prepare
-        && let Some(misfit) = rules.misfit(elements, &ids.images[first_image..], sequence_length)
-    {
-        ids.return_to(before);
-        return Ok(match truncation {
-            Truncation::Drop => Record::Filtered,
-            _ => Record::Bad(pair.position.error(&spec.shards[pair.shard as usize], misfit)),
-        });
+
+    /// Adds the entries and ids of samples, from that of the record's position on. There are none unless each of them can be
+    /// used or is left out.
+    fn add_samples(&mut self, samples: &[Sample], record: Document, next: Position) -> Result<Record> {
+        let (first_entry, before) = (self.entries.len(), self.ids.mark());
+        let first = record.position.sample as usize;
+        if first > 0 && first >= samples.len() {
+            let reason = format!(
+                "the state is at sample {first} of a record, found that it has {}, counted from 0: it was saved with \
+                 other data or settings",
+                samples.len()
+            );
+            return Err(Error::State(self.error(record, reason).to_string()));
+        }
+        let mut filtered_samples = 0;
+        for (number, sample) in samples.iter().enumerate().skip(first) {
+            let position = RecordPosition { sample: number as u64, ..record.position };
+            let document = Document { position, text_bytes: sample.bytes(), ..record };
+            let before_sample = self.ids.mark();
+            let error = match (self.encode)(sample, document, &mut self.ids) {
+                Ok(Encoded::Document(document)) => {
+                    let document =
+                        Document { filtered_samples: std::mem::take(&mut filtered_samples), ..document };
+                    self.entries.push(SampleEntry::Document { document, next: None });
+                    self.ids.add_sample(&sample.values);
+                    continue;
+                }
+                Ok(Encoded::Filtered) => {
+                    self.ids.return_to(before_sample);
+                    filtered_samples += 1;
+                    continue;
+                }
+                Ok(Encoded::Bad(error)) => Ok(Record::Bad(error)),
+                Err(error) => Err(error),
+            };
+            self.ids.return_to(before);
+            self.entries.truncate(first_entry);
+            return error;
+        }
+        match self.entries[first_entry..].last_mut() {
+            Some(SampleEntry::Document { document, next: end }) => {
+                document.filtered_samples += filtered_samples;
+                *end = Some(next);
+                Ok(Record::Samples)
+            }
+            _ => Ok(Record::Filtered),
+        }
     }
-    if elements > sequence_length {
-        ids.return_to(before);
-        if truncation == Truncation::Drop {
+
+    /// The same of a pair, which is one document: of a length that fits into a row.
+    fn add_pair(&mut self, samples: &[Sample], record: Document, next: Position) -> Result<Record> {
+        if samples.is_empty() {
             return Ok(Record::Filtered);
         }
-        let reason = format!(
-            "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
-             truncation=\"error\" demands, found {elements}; raise sequence_length=, or leave such pairs out with \
-             truncation=\"drop\""
-        );
-        return Err(pair.position.error(&spec.shards[pair.shard as usize], reason).into());
+        let before = self.ids.mark();
+        let first_image = self.ids.images.len();
+        let mut pair = Document { only_stops: true, ..record };
+        for sample in samples {
+            let images_before = self.ids.images.len();
+            match (self.encode)(sample, record, &mut self.ids) {
+                Ok(Encoded::Document(own)) => {
+                    pair.split = pair.tokens;
+                    for image in &mut self.ids.images[images_before..] {
+                        image.token += pair.split as u32;
+                    }
+                    pair.images += own.images;
+                    pair.tokens += own.tokens;
+                    pair.text_bytes += sample.bytes();
+                    pair.only_stops &= own.only_stops;
+                    self.ids.add_sample(&sample.values);
+                }
+                left_out => {
+                    self.ids.return_to(before);
+                    return left_out.map(|left_out| match left_out {
+                        Encoded::Bad(error) => Record::Bad(error),
+                        _ => Record::Filtered,
+                    });
+                }
+            }
+        }
+        let RowSpec { sequence_length, truncation, .. } = self.spec.rows;
+        let elements = self.spec.rows.elements(pair.split) + pair.tokens - pair.split;
+        if let Prepare::ImageText(rules) = &self.spec.prepare
+            && let Some(misfit) = rules.misfit(elements, &self.ids.images[first_image..], sequence_length)
+        {
+            self.ids.return_to(before);
+            return Ok(match truncation {
+                Truncation::Drop => Record::Filtered,
+                _ => Record::Bad(self.error(pair, misfit)),
+            });
+        }
+        if elements > sequence_length {
+            self.ids.return_to(before);
+            if truncation == Truncation::Drop {
+                return Ok(Record::Filtered);
+            }
+            let reason = format!(
+                "expected chosen and rejected of at most sequence_length={sequence_length} tokens together, as \
+                 truncation=\"error\" demands, found {elements}; raise sequence_length=, or leave such pairs out with \
+                 truncation=\"drop\""
+            );
+            return Err(self.error(pair, reason).into());
+        }
+        self.entries.push(SampleEntry::Document { document: pair, next: Some(next) });
+        Ok(Record::Samples)
     }
-    entries.push(SampleEntry::Document { document: pair, next: Some(next) });
-    Ok(Record::Samples)
-}
 
-/// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.
-fn filtered(entries: &mut Vec<SampleEntry>, next: Position) -> SampleEntry {
-    let before = match entries.last() {
-        Some(SampleEntry::Filtered { records, .. }) => *records,
-        _ => return SampleEntry::Filtered { records: 1, next },
-    };
-    entries.pop();
-    SampleEntry::Filtered { records: before + 1, next }
+    /// The entry for one more record that is left out: one for a run of them, as a filter may leave out nearly all records.
+    fn filtered(&mut self, next: Position) -> SampleEntry {
+        let before = match self.entries.last() {
+            Some(SampleEntry::Filtered { records, .. }) => *records,
+            _ => return SampleEntry::Filtered { records: 1, next },
+        };
+        self.entries.pop();
+        SampleEntry::Filtered { records: before + 1, next }
+    }
+
+    /// The error of a document.
+    fn error(&self, document: Document, reason: String) -> ShardError {
+        document.position.error(&self.spec.shards[document.shard as usize], reason)
+    }
 }

@@ -29,6 +29,10 @@ const FIRST_BYTES: u64 = 4 << 10;
 const LONGEST_HEADER: u64 = 16 << 20;
 /// A longer string is an image in base64: no path is as long.
 const LONGEST_PATH: usize = 4 << 10;
+/// No image in base64 is shorter.
+const SHORTEST_BASE64: usize = 40;
+/// The first characters of JPEG, PNG, GIF and WebP in base64. BMP has two, with which names begin too.
+const BEGINS: [&str; 4] = ["/9j/", "iVBORw0KGgo", "R0lGOD", "UklGR"];
 /// The characters of a name that are shown.
 const SHOWN: usize = 200;
 
@@ -141,7 +145,7 @@ pub struct ImageKind {
 impl ImageKind {
     /// The fault of an image file with a name, at a path.
     fn bad(self, name: &str, path: &str, reason: &str) -> Missing {
-        let at = if path == name { String::new() } else { format!(" at {path:?}") };
+        let at = if path == name { String::new() } else { format!(" at {:?}", shown(path)) };
         Missing::Bad(format!("the {} {:?}{at}: {reason}", self.medium.kind(), shown(name)))
     }
 }
@@ -320,18 +324,21 @@ impl ImageColumns {
     }
 }
 
-/// The bytes of an image that a string holds itself: a data URL, or base64 too long for a path.
+/// The bytes of an image that a string holds itself: a data URL, or base64 that is too long for a path or begins as an image.
 fn inline(text: &str) -> Result<Option<Vec<u8>>, String> {
-    match text.strip_prefix("data:") {
-        Some(url) => match url.split_once(',') {
+    if text.get(..5).is_some_and(|scheme| scheme.eq_ignore_ascii_case("data:")) {
+        return match text[5..].split_once(',') {
             Some((kind, data)) if kind.ends_with(";base64") => from_base64(data).map(Some),
             _ => {
                 Err(format!("expected a data URL such as data:image/png;base64,..., found {:?}", shown(text)))
             }
-        },
-        None if text.len() > LONGEST_PATH => from_base64(text).map(Some),
-        None => Ok(None),
+        };
     }
+    if text.len() > LONGEST_PATH {
+        return from_base64(text).map(Some);
+    }
+    let is_image = text.len() >= SHORTEST_BASE64 && BEGINS.iter().any(|begin| text.starts_with(begin));
+    Ok(if is_image { from_base64(text).ok() } else { None })
 }
 
 /// The bytes of base64, of either alphabet, with or without padding and line ends.
@@ -372,7 +379,15 @@ mod tests {
         assert!(from_base64("A").unwrap_err().contains("expected an image in base64"));
         assert_eq!(inline("data:image/png;base64,AP8=").unwrap().unwrap(), [0, 255]);
         assert!(inline("data:image/svg+xml,%3Csvg").unwrap_err().contains("expected a data URL"));
+        assert_eq!(inline("DATA:image/png;base64,AP8=").unwrap().unwrap(), [0, 255]);
         assert_eq!(inline("a/b.png").unwrap(), None);
+        let gif = format!("R0lGODlh{}", "A".repeat(40));
+        assert_eq!(inline(&gif).unwrap().unwrap()[..6], *b"GIF89a");
+        for path in
+            ["R0lGODlh/a.gif".to_owned(), format!("{gif}.gif"), format!("/9j/{}.jpg", "a/".repeat(30))]
+        {
+            assert_eq!(inline(&path).unwrap(), None, "{path}");
+        }
     }
 
     #[test]

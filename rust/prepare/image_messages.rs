@@ -5,7 +5,10 @@
 //! {"role": "user", "content": [{"type": "image"}, {"type": "text", "text": "What is it?"}]}
 //! ```
 //!
-//! A part may name the member that is its image: `{"type": "image", "image": "left.jpg"}`.
+//! A part may name the member that is its image, `{"type": "image", "image": "left.jpg"}`, or have its index among the
+//! images of the sample, `{"type": "image", "index": 1}`.
+
+use gristmill_chat_template::MEDIA_KEYS;
 
 use super::image_text::{ImageTokens, TAGS, mismatch};
 use super::message::{self, Members, get, given, shown};
@@ -27,7 +30,7 @@ const NAMES: [&str; 10] = [
 /// The keys that hold the image itself.
 const INLINE: [&str; 5] = ["data", "base64", "b64_json", "bytes", "source"];
 /// The keys that would change its size, or the frames that are taken of a video.
-const SIZES: [&str; 14] = [
+const SIZES: [&str; 18] = [
     "min_pixels",
     "max_pixels",
     "total_pixels",
@@ -41,6 +44,10 @@ const SIZES: [&str; 14] = [
     "max_frames",
     "video_start",
     "video_end",
+    "start",
+    "end",
+    "start_time",
+    "end_time",
     "raw_fps",
 ];
 /// Words in the types of parts that are neither images nor media, and that templates know.
@@ -48,8 +55,17 @@ const OTHER_KINDS: [&str; 6] = ["text", "think", "reason", "tool", "function", "
 /// No name of a member is as long.
 const LONGEST_NAME: usize = 512;
 
-/// The names that the parts of messages give to their images, in order.
-pub(super) type Names = Vec<Option<String>>;
+/// The image that a part of a message says it is.
+#[derive(Debug, Clone, PartialEq, Eq)]
+pub(super) enum Name {
+    /// A member, a path or a URL.
+    Of(String),
+    /// An index among the images of the sample.
+    At(usize),
+}
+
+/// The images that the parts of messages say they are, in order.
+pub(super) type Names = Vec<Option<Name>>;
 
 /// A list of messages with a part for each image, and the names of these. `images_first`: the images of a message come before its
 /// text, whose parts are stripped of spaces. `are_references`: names may be paths, URLs and data URLs, and do not stay in the
@@ -64,6 +80,7 @@ pub(super) fn with_parts<'a>(
     let mut names = Names::new();
     let mut messages = message::all_members(list)?;
     for (number, message) in messages.iter_mut().enumerate() {
+        check_beside(message, tokens.medium).map_err(|error| format!("message {number}: {error}"))?;
         for (_, content) in message.iter_mut().filter(|(key, _)| key == "content") {
             let parts = content_with_parts(std::mem::replace(content, Value::Null), rules, &mut names);
             *content = parts.map_err(|error| format!("message {number}: {error}"))?;
@@ -75,13 +92,13 @@ pub(super) fn with_parts<'a>(
 /// The index of each part among the images of a sample: by its name, or in order where parts have none. The images are
 /// given by the members that they are in. The error says what was expected and found.
 pub(super) fn order(
-    names: &[Option<String>],
+    names: &[Option<Name>],
     key: &str,
     members: &[&str],
     medium: Medium,
 ) -> Result<Vec<usize>, String> {
     let kind = medium.kind();
-    let known: Vec<&String> = names.iter().flatten().collect();
+    let known: Vec<&Name> = names.iter().flatten().collect();
     if known.is_empty() {
         let counts = (names.len(), members.len());
         return if counts.0 == counts.1 {
@@ -99,6 +116,20 @@ pub(super) fn order(
     }
     let mut order = Vec::with_capacity(known.len());
     for name in known {
+        let name = match name {
+            Name::Of(name) => name,
+            Name::At(at) if *at < members.len() => {
+                order.push(*at);
+                continue;
+            }
+            Name::At(at) => {
+                return Err(format!(
+                    "expected \"index\" of a part of type {kind} below {}, the number of {kind}s of the sample, found {at}; \
+                     count them from 0",
+                    members.len()
+                ));
+            }
+        };
         let mut found = (0..members.len()).filter(|at| is_member(name, key, members[*at]));
         let (Some(first), None) = (found.next(), found.next()) else {
             return Err(format!(
@@ -111,7 +142,7 @@ pub(super) fn order(
     match (0..members.len()).find(|at| !order.contains(at)) {
         None => Ok(order),
         Some(unused) => Err(format!(
-            "expected a part of type {kind} for each {kind}, found none that names {:?}",
+            "expected a part of type {kind} for each {kind}, found none that names {:?}, {kind} {unused}",
             members[unused]
         )),
     }
@@ -186,8 +217,8 @@ fn content_with_parts<'a>(
 
 /// A part of what a message says.
 enum Part {
-    /// An image, and the name of its member if it has one.
-    Image(Option<String>),
+    /// An image, and what it says it is.
+    Image(Option<Name>),
     Other,
 }
 
@@ -213,8 +244,15 @@ impl Part {
             ));
         }
         if kind.contains(medium.kind()) {
-            return if are_references { reference_of(part, medium) } else { name_of(part, medium) }
-                .map(Self::Image);
+            if get(part, "text").is_some_and(|text| !is_empty(text)) {
+                return Err(format!(
+                    "expected a part of type {} without \"text\", of which templates write nothing: write it as a part of type \
+                     text",
+                    medium.kind()
+                ));
+            }
+            let name = if are_references { reference_of(part, medium) } else { name_of(part, medium) }?;
+            return with_index(name, part, medium).map(Self::Image);
         }
         if !kind.is_empty() && !OTHER_KINDS.iter().any(|known| kind.contains(known)) {
             return Err(format!(
@@ -223,6 +261,7 @@ impl Part {
                 medium.kind()
             ));
         }
+        check_beside(part, medium)?;
         match get(part, "text").and_then(Value::as_str) {
             Some(text) => tokens.check(text)?,
             None if kind == "text" => {
@@ -231,6 +270,48 @@ impl Part {
             None => {}
         }
         Ok(Self::Other)
+    }
+}
+
+/// A message has nothing under a key of media beside its content, and neither has a part of another type.
+fn check_beside(members: &Members<'_>, medium: Medium) -> Result<(), String> {
+    match members.iter().find(|(key, value)| MEDIA_KEYS.contains(&&**key) && !is_empty(value)) {
+        None => Ok(()),
+        Some((key, _)) => Err(format!(
+            "expected {kind}s as parts of type {kind} in the content, found {key:?}, of which nothing is read: write it as such a \
+             part",
+            kind = medium.kind()
+        )),
+    }
+}
+
+/// Whether a value says nothing: a struct of Parquet has all keys of all others.
+fn is_empty(value: &Value<'_>) -> bool {
+    match value {
+        Value::Null | Value::Bool(false) => true,
+        Value::Str(text) => text.is_empty(),
+        Value::List(items) => items.iter().all(is_empty),
+        Value::Object(members) => members.iter().all(|(_, value)| is_empty(value)),
+        _ => false,
+    }
+}
+
+/// The image that a part says it is: by its name, or else by its index.
+fn with_index(name: Option<String>, part: &Members<'_>, medium: Medium) -> Result<Option<Name>, String> {
+    let kind = medium.kind();
+    match (name, given(part, "index")) {
+        (name, None) => Ok(name.map(Name::Of)),
+        (None, Some(Value::Int(at))) if *at >= 0 => Ok(Some(Name::At(*at as usize))),
+        (None, Some(other)) => Err(format!(
+            "expected \"index\" of a part of type {kind} to be the number of one of the sample's {kind}s, counted from 0, \
+             found {}",
+            shown(other)
+        )),
+        (Some(name), Some(index)) => Err(format!(
+            "expected a name or an index in a part of type {kind}, found {:?} and {}; leave one of them out",
+            name.chars().take(LONGEST_NAME).collect::<String>(),
+            shown(index)
+        )),
     }
 }
 
@@ -419,6 +500,8 @@ mod tests {
                 format!(r#"[{{"content":[{given}]}},{{"content":[{{"type":"image","path":"2.jpg"}}]}}]"#);
             with_parts(&messages, true).and_then(|found| order(&found.1, "d/k", &members, Medium::Image))
         };
+        let indices = r#"{"type":"image","index":2},{"type":"text","text":"a","index":9},{"type":"image","index":1,"image":""}"#;
+        assert_eq!(all(indices).unwrap(), [2, 1, 0]);
         let named = r#"{"type":"image","image":"x.left.png"},{"type":"text","text":"a"},{"type":"image_url","image_url":{"url":"k.10.jpg","detail":"low"}},{"image":"d/k.2.jpg","text":null}"#;
         assert_eq!(all(named).unwrap(), [2, 1, 0, 0]);
         for (given, expected) in [
@@ -443,11 +526,16 @@ mod tests {
                 "expected one name in a part of type image",
             ),
             (r#"{"type":"image","image":"2.jpg","max_pixels":9}"#, r#"without "max_pixels""#),
+            (r#"{"type":"image","index":3}"#, r#""index" of a part of type image below 3"#),
+            (r#"{"type":"image","index":-1}"#, "counted from 0, found -1"),
+            (r#"{"type":"image","index":"1"}"#, r#"counted from 0, found "1""#),
+            (r#"{"type":"image","index":1,"image":"2.jpg"}"#, "a name or an index in a part of type image"),
+            (r#"{"type":"image","text":"b"}"#, r#"a part of type image without "text""#),
         ] {
             let error = all(given).unwrap_err();
             assert!(error.contains(expected), "{error}");
         }
-        let pickled = [Some("jpgs".to_owned()), Some("jpgs".to_owned())];
+        let pickled = [Some(Name::Of("jpgs".to_owned())), Some(Name::Of("jpgs".to_owned()))];
         assert!(order(&pickled, "k", &["jpgs", "jpgs"], Medium::Image).is_err(), "a list has no names");
         let unnamed = r#"[{"content":[{"type":"image","image":null},{"text":"a","image":null},{"type":"image","url":""}]}]"#;
         let found = with_parts(unnamed, false).unwrap().1;
@@ -463,6 +551,12 @@ mod tests {
                     let expected = read(r#"[{"content":[{"type":"image"},{"type":"text","text":"a"}]}]"#);
                     assert_eq!(messages.into_owned(), expected);
                     names
+                        .into_iter()
+                        .map(|name| match name {
+                            Some(Name::Of(name)) => Some(name),
+                            _ => None,
+                        })
+                        .collect::<Vec<_>>()
                 },
             )
         };
@@ -505,18 +599,38 @@ mod tests {
         };
         let expected = read(r#"[{"content":[{"type":"video"},{"type":"text","text":"a"}]}]"#);
         assert_eq!(found(r#""<video>a""#).unwrap(), (expected, vec![None]));
-        assert_eq!(found(r#"[{"type":"video","video":"1.mp4"}]"#).unwrap().1, [Some("1.mp4".to_owned())]);
+        let named = found(r#"[{"type":"video","video":"1.mp4"}]"#).unwrap().1;
+        assert_eq!(named, [Some(Name::Of("1.mp4".to_owned()))]);
         for content in [r#""<image>a""#, r#"[{"type":"image"}]"#, r#"[{"type":"audio"}]"#] {
             let error = found(content).unwrap_err();
             assert!(error.contains("images and audio are not read beside videos"), "{error}");
         }
-        for key in ["fps", "nframes", "max_pixels", "video_start"] {
+        for key in ["fps", "nframes", "max_pixels", "video_start", "start", "end_time"] {
             let error = found(&format!(r#"[{{"type":"video","video":"1.mp4","{key}":2}}]"#)).unwrap_err();
             assert!(
                 error.contains(&format!("a part of type video without {key:?}: gm.VideoModel")),
                 "{error}"
             );
         }
+    }
+
+    #[test]
+    fn images_beside_content_are_refused() {
+        for message in [
+            r#"{"content":"a","images":["1.jpg"]}"#,
+            r#"{"content":"a","image":{"path":"1.jpg"}}"#,
+            r#"{"content":"a","audio":"1.wav"}"#,
+            r#"{"content":[{"type":"text","text":"a","image":"1.jpg"}]}"#,
+            r#"{"content":[{"type":"text","text":"a","video_url":{"url":"1.mp4"}}]}"#,
+        ] {
+            let error = with_parts(&format!("[{message}]"), false).unwrap_err();
+            assert!(
+                error.starts_with("message 0: expected images as parts of type image in the content"),
+                "{error}"
+            );
+        }
+        let empty = r#"[{"content":"a","images":[]},{"content":[{"type":"text","text":"a","image":{"bytes":null,"path":""}}]}]"#;
+        assert_eq!(messages_of(empty, false), read(empty));
     }
 
     #[test]

@@ -17,6 +17,7 @@ use super::chat::{Conversations, Given, MessageFormat};
 use super::completion::Completions;
 use super::field::Field;
 use super::image_columns::{Files, Found, ImageColumns, Missing};
+use super::image_messages::Name;
 use super::record_function::{Listed, RecordFunction};
 use super::{Sample, Samples, image_messages};
 use crate::error::Error;
@@ -313,7 +314,7 @@ impl ImageTexts {
                     // The parts are all that leads to the images.
                     Some(columns) if members.is_empty() && names.iter().any(Option::is_some) => {
                         for (number, name) in names.iter().enumerate() {
-                            sample.images.push(self.plan_of_part(columns, name.as_deref(), number, files)?);
+                            sample.images.push(self.plan_of_part(columns, name.as_ref(), number, files)?);
                         }
                     }
                     _ => {
@@ -368,14 +369,16 @@ impl ImageTexts {
     fn plan_of_part(
         &self,
         columns: &ImageColumns,
-        name: Option<&str>,
+        name: Option<&Name>,
         number: usize,
         files: Files<'_>,
     ) -> Result<Image, Missing> {
         let kind = self.tokens.medium.kind();
         let of_part = |reason| format!("{kind} {number} of the messages: {reason}");
-        let Some(name) = name else {
-            let expected = format!("expected a path, a URL or a data URL, as in other parts of type {kind}");
+        let Some(Name::Of(name)) = name else {
+            let expected = format!(
+                "expected a path, a URL or a data URL, as the record has no {kind}s beside its messages"
+            );
             return Err(of_part(format!("{expected}, found none")).into());
         };
         let found = columns.named(name, files).map_err(|missing| match missing {
@@ -582,7 +585,7 @@ impl ImageTokens {
             let tag = &text[start..=start + length];
             let name =
                 tag[1..length].trim_matches(['|', '/', ' ']).trim_end_matches(|c: char| c.is_ascii_digit());
-            let name = name.trim_end_matches(['_', '-', ' ']).to_ascii_lowercase();
+            let name = name.trim_end_matches(['_', '-', ' ', ':', '#']).to_ascii_lowercase();
             let Some((kind, _)) = TAGS.iter().find(|(_, names)| names.contains(&&*name)) else { continue };
             if *kind != self.medium.kind() {
                 return Err(format!(

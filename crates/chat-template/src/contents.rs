@@ -13,6 +13,22 @@ use crate::value::{Dict, Val};
 /// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
 
+/// The keys under which a message, or a part of one, has images, videos or sounds.
+pub const MEDIA_KEYS: [&str; 12] = [
+    "image",
+    "images",
+    "image_url",
+    "image_urls",
+    "video",
+    "videos",
+    "video_url",
+    "video_urls",
+    "audio",
+    "audios",
+    "audio_url",
+    "input_audio",
+];
+
 /// The roles whose messages a template writes, or leaves out on purpose: many take no system prompt.
 const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
 
@@ -126,16 +142,20 @@ fn check_keys(session: &Session<'_>, written: &Written<'_>, index: usize, messag
     ))
 }
 
-/// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens.
+/// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens, and that nothing
+/// beside its content is one.
 pub(crate) fn check_media(messages: &[Val<'_>]) -> Result<()> {
     for (index, message) in messages.iter().enumerate() {
         let Val::Dict(message) = message else { continue };
-        let Some(Val::List(content)) = field(message, "content") else { continue };
-        let Some(kind) = content.items.iter().find_map(kind_of_media) else { continue };
+        let content = field(message, "content");
+        let parts = if let Some(Val::List(content)) = content { content.items } else { &[] };
+        let Some(found) = parts.iter().find_map(kind_of_media).or_else(|| key_of_media(message)) else {
+            continue;
+        };
         return Err(Error::new(
             ErrorKind::Input,
             format!(
-                "messages[{index}]: expected parts of texts, found one of type {kind:?}: nothing of it is read here, and what the \
+                "messages[{index}]: expected parts of texts, found {found}: nothing of it is read here, and what the \
                  template writes for it would be trained on blind; gm.ImageText reads conversations with images"
             ),
         ));
@@ -143,11 +163,33 @@ pub(crate) fn check_media(messages: &[Val<'_>]) -> Result<()> {
     Ok(())
 }
 
-/// The type of a part that is no text.
-fn kind_of_media<'a>(item: &Val<'a>) -> Option<&'a str> {
+/// The type of a part that is no text, or the key under which it has more than its text.
+fn kind_of_media(item: &Val<'_>) -> Option<String> {
     let Val::Dict(part) = item else { return None };
-    let Some(Val::Str(kind)) = field(part, "type") else { return None };
-    MEDIA.iter().any(|media| kind.text.contains(media)).then_some(kind.text)
+    match field(part, "type") {
+        Some(Val::Str(kind)) if MEDIA.iter().any(|media| kind.text.contains(media)) => {
+            Some(format!("one of type {:?}", kind.text))
+        }
+        _ => key_of_media(part),
+    }
+}
+
+/// The first key of media under which a message or a part has something.
+fn key_of_media(members: &Dict<'_>) -> Option<String> {
+    let key =
+        MEDIA_KEYS.into_iter().find(|key| field(members, key).is_some_and(|value| !is_empty(&value)))?;
+    Some(format!("something under {key:?}"))
+}
+
+/// Whether a value says nothing: a struct of Parquet has all keys of all others.
+fn is_empty(value: &Val<'_>) -> bool {
+    match value {
+        Val::None(_) | Val::Bool(false, _) => true,
+        Val::Str(text) => text.text.is_empty(),
+        Val::List(list) => list.items.iter().all(is_empty),
+        Val::Dict(object) => object.entries.iter().all(|(_, value)| is_empty(value)),
+        _ => false,
+    }
 }
 
 /// Whether content is a list in which there may be parts.

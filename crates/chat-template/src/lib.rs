@@ -34,6 +34,7 @@ mod unicode;
 mod value;
 
 pub use chat::{Chat, ChatTemplate};
+pub use contents::MEDIA_KEYS;
 pub use error::{Error, ErrorKind, Result};
 pub use gristmill_json::{Value, View};
 pub use heap::Limits;

@@ -23,7 +23,7 @@ from gristmill._cli.options import (
     tokenizer_path,
 )
 from gristmill._cli.runs import RunOptions
-from gristmill._mixture import syntax
+from gristmill._mixture import energon, syntax
 from gristmill._sample.named import read_values
 from gristmill._shards import stores
 from gristmill._shards.address import Address
@@ -173,10 +173,20 @@ def mixture(
     print_config: bool,
     as_json: bool,
 ) -> None:
-    """Explain a mixture file."""
+    """Explain a mixture file, or a metadataset of Energon."""
     with importing():
-        from gristmill._inspect import mixtures
+        from gristmill._inspect import metadatasets, mixtures
 
+    if syntax.is_mixture_file(path) and (splits := energon.splits_of(path, storage_options)) is not None:
+        others = {"tokenizer": "--tokenizer", "settings": "--set", "print_config": "--print-config"}
+        if given := [option for name, option in others.items() if is_given(name)]:
+            raise click.UsageError(f"{given[0]} needs a mixture file, and {path} is a metadataset of Energon")
+        _show(
+            metadatasets.inspect(Address.of(path, storage_options=storage_options), splits),
+            metadatasets.describe,
+            as_json=as_json,
+        )
+        return
     found = mixture_files.find_own([path], tokenizer, special_tokens_in_text, storage_options)
     if found is None:
         raise click.UsageError(f"expected a mixture file, a .toml or .yaml, found {path}")

@@ -27,12 +27,35 @@ _WITHOUT_EFFECT = frozenset(
 )  # fmt: skip
 
 
+_CLIP = {
+    "image_mean": (0.48145466, 0.4578275, 0.40821073), "image_std": (0.26862954, 0.26130258, 0.27577711)
+}  # fmt: skip
+_SHORTEST_224 = {"size": {"shortest_edge": 224}, "crop_size": {"height": 224, "width": 224}}
+# By the model, settings that a file may leave out, where those of the class in transformers 5.24 are others than
+# those of the checkpoints that the model is named after.
+_LEFT_OUT: Mapping[str, Mapping[str, Any]] = {
+    "gemma3": {"size": {"height": 224, "width": 224}},
+    "internvl": {"size": {"height": 384, "width": 384}, **_CLIP},
+    "llava": _SHORTEST_224,
+    "llava-next": {
+        **_SHORTEST_224,
+        "image_grid_pinpoints": ((336, 672), (672, 336), (672, 672), (1008, 336), (336, 1008)),
+    },
+    "llava-onevision": {
+        **_CLIP,
+        "image_grid_pinpoints": tuple((384 * down, 384 * across) for down in range(1, 7) for across in range(1, 7)),
+    },
+    "qwen3-vl": {"size": {"shortest_edge": 56 * 56, "longest_edge": 28 * 28 * 1280}, **_CLIP},
+    "smolvlm": {"size": {"longest_edge": 4 * 364}, "max_image_size": {"longest_edge": 364}},
+}
+
+
 class _Given:
     """Settings of a file, which knows those that nobody has asked for."""
 
-    def __init__(self, values: Mapping[str, Any], path: str) -> None:
+    def __init__(self, values: Mapping[str, Any], path: str, left_out: Mapping[str, Any] | None = None) -> None:
         self.path = path
-        self._values = {key: value for key, value in values.items() if value is not None}
+        self._values = {**(left_out or {}), **{key: value for key, value in values.items() if value is not None}}
         self._left = self._values.keys() - _WITHOUT_EFFECT
 
     def get(self, key: str, default: Any = None) -> Any:
@@ -103,12 +126,11 @@ def read(folder: "str | os.PathLike[str]") -> tuple[str, Settings]:
             "gm.ImageModel by its settings, or a gm.ImageFunction"
         )
     name, rule = found
-    given = _Given(images, shown)
+    if (name, images.get("patch_size")) == ("qwen2-vl", 16):  # models of one family have one processor
+        name = "qwen3-vl"
+    given = _Given(images, shown, _LEFT_OUT.get(name, {}))
     settings = {**_common(given), **rule(given, _Given(around, str(path / _OF_PROCESSOR)))}
     given.refuse_others()
-    # Models of one family have one processor.
-    if (name, settings.get("patch_size")) == ("qwen2-vl", 16):
-        name = "qwen3-vl"
     return name, {key: value for key, value in settings.items() if value is not None}
 
 
@@ -194,6 +216,14 @@ def _sides(size: Any) -> Any:
     return size
 
 
+def _both_sides(given: _Given) -> Any:
+    """The size of a processor that does not keep the aspect ratio."""
+    size = given.get("size")
+    if isinstance(size, Mapping) and "height" not in size:
+        raise ArgumentError(f"{given.path}: size={size!r}: expected height and width; make a gm.ImageFunction")
+    return _sides(size)
+
+
 def _side(given: _Given, *keys: str) -> int | None:
     """The side of the first of some square sizes."""
     sides = next((found for key in keys if (found := _sides(given.get(key))) is not None), None)
@@ -226,7 +256,7 @@ def _gemma3(given: _Given, around: _Given) -> Settings:
     given.pass_over("pan_and_scan_max_num_crops", "pan_and_scan_min_crop_size", "pan_and_scan_min_ratio_to_activate")
     given.expect("do_pan_and_scan", False)
     tokens = given.integer("image_seq_length")
-    return {"size": _sides(given.get("size")), "tokens": around.integer("image_seq_length", tokens)}
+    return {"size": _both_sides(given), "tokens": around.integer("image_seq_length", tokens)}
 
 
 def _gemma4(given: _Given, _: _Given) -> Settings:
@@ -240,7 +270,7 @@ def _gemma4(given: _Given, _: _Given) -> Settings:
 
 def _siglip(given: _Given, around: _Given) -> Settings:
     tokens = given.integer("image_seq_length")
-    return {"size": _sides(given.get("size")), "tokens": around.integer("image_seq_length", tokens)}
+    return {"size": _both_sides(given), "tokens": around.integer("image_seq_length", tokens)}
 
 
 def _siglip2(given: _Given, _: _Given) -> Settings:
@@ -249,6 +279,10 @@ def _siglip2(given: _Given, _: _Given) -> Settings:
 
 def _clip(given: _Given, around: _Given) -> Settings:
     given.expect("do_center_crop", True)
+    if isinstance(size := given.get("size"), Mapping) and "height" in size:
+        raise ArgumentError(
+            f"{given.path}: size={size!r}: expected shortest_edge; make gm.ImageModel(size=...) by its settings"
+        )
     crop, shortest = _sides(given.get("crop_size")), _side(given, "size")
     return {
         "size": crop or shortest,
@@ -264,7 +298,14 @@ def _llava(given: _Given, around: _Given) -> Settings:
 def _square_tokens(around: _Given, side: Any) -> int | None:
     """The tokens of a square image, of processors that have the size of a patch."""
     patch = around.integer("patch_size")
-    return None if patch is None or side is None else (side // patch) ** 2
+    return None if patch is None or side is None else (side // patch) ** 2 + _tokens_beside(around)
+
+
+def _tokens_beside(around: _Given) -> int:
+    """The tokens that a processor adds to those of patches: the class token, unless it is left out again."""
+    added = around.get("num_additional_image_tokens", 0)
+    is_left_out = around.get("vision_feature_select_strategy") == "default"
+    return int(added) - int(is_left_out)
 
 
 def _any_resolution(given: _Given, around: _Given) -> Settings:
@@ -273,6 +314,11 @@ def _any_resolution(given: _Given, around: _Given) -> Settings:
     if size not in (None, side):
         raise ArgumentError(f"{given.path}: size={size!r}: expected that of crop_size, {side!r}")
     most = str(around.get("vision_aspect_ratio", "")).removeprefix("anyres_max_")
+    if beside := _tokens_beside(around):
+        raise ArgumentError(
+            f"{around.path}: expected the tokens of patches alone, found {beside:+} by num_additional_image_tokens and "
+            "vision_feature_select_strategy; make a gm.ImageFunction"
+        )
     return {
         "size": side,
         "image_grid_pinpoints": given.get("image_grid_pinpoints"),

@@ -27,6 +27,8 @@ _MOST_FRAMES = 1 << 20
 _MOST_ASPECT = 200
 _CLIP = ((0.48145466, 0.4578275, 0.40821073), (0.26862954, 0.26130258, 0.27577711))
 _HALF = ((0.5,) * 3, (0.5,) * 3)
+# The first bytes of Matroska and WebM, and those of the segment with all of their frames.
+_EBML, _SEGMENT = bytes.fromhex("1a45dfa3"), bytes.fromhex("18538067")
 # The token of videos, and those around one.
 TOKEN, AROUND = "<|video_pad|>", ("<|vision_start|>", "<|vision_end|>")
 
@@ -259,7 +261,8 @@ def _of_qwen2(model: VideoModel, total: int, fps: float) -> npt.NDArray[np.int64
         most = min(model.max_frames, total) // 2 * 2
         count = min(max(total / fps * (model.fps or 2.0), model.min_frames), most, total) // 2 * 2
     if not 0 < count <= total:
-        raise ImageError(f"video: expected at least {max(2, int(count))} frames, found {total}; lower num_frames=")
+        advice = "; lower num_frames=" if model.num_frames is not None and total > 1 else ""
+        raise ImageError(f"video: expected at least {max(2, int(count))} frames, found {total}{advice}")
     step = total / count
     # In 32 bits, as torch.arange writes them.
     return (np.arange(math.ceil(total / step)) * step).astype(np.float32).astype(np.int64)
@@ -302,11 +305,14 @@ class _opened:  # noqa: N801 - a context, as a function would be
         self._data = data
 
     def __enter__(self) -> tuple[Any, Any]:
+        _check_is_whole(self._data)
         try:
             self._container = self._av.open(io.BytesIO(self._data), options={"format_whitelist": _CONTAINERS})
         except (self._av.FFmpegError, ValueError) as error:
             found = getattr(error, "strerror", None) or error
-            raise ImageError(f"video: expected a container with a video, found: {found}") from None
+            raise ImageError(
+                f"video: expected a file of MP4, WebM, Matroska, GIF, AVI, MPEG, FLV or Ogg, found: {found}"
+            ) from None
         if not self._container.streams.video:
             self._container.close()
             raise ImageError("video: expected a stream of video, found none")
@@ -321,17 +327,48 @@ class _opened:  # noqa: N801 - a context, as a function would be
 
 
 def _count(container: Any, stream: Any, most: int) -> int:
-    """The frames of a stream: those of the header, or else its packets."""
-    total = int(stream.frames)
-    if total <= 0:
-        total = 0
+    """The frames of a stream that are shown: those of its index or header, or else its packets.
+
+    An MP4 that was cut without encoding it again has more: the frames before the cut that others are decoded from.
+    """
+    total = max(int(stream.frames), 0)
+    if total and container.format.name.startswith("mov"):
+        # Older versions of PyAV have no index, so that packets are counted.
+        total = sum(not entry.is_discard for entry in getattr(stream, "index_entries", ()))
+    if not total:
         for packet in container.demux(stream):
-            total += bool(packet.size)
+            total += bool(packet.size) and not packet.is_discard
             if total > most:
                 break
     if not 0 < total <= most:
         raise ImageError(f"video: expected 1 to {most} frames, found {total if total <= most else 'more'}")
     return total
+
+
+def _check_is_whole(data: bytes | bytearray) -> None:
+    """Checks that a Matroska or WebM file has all bytes of its segment: FFmpeg ends a cut one as if it were whole.
+
+    Raises:
+      ImageError: it ends early.
+    """
+    if data[:4] != _EBML:
+        return
+    size, start = _element_size(data, 4)
+    segment = start + (size or 0)
+    if data[segment : segment + 4] != _SEGMENT:
+        return
+    size, start = _element_size(data, segment + 4)
+    if size is not None and start + size > len(data):
+        raise ImageError(f"video: expected {start + size} bytes, as its header says, found {len(data)}")
+
+
+def _element_size(data: bytes | bytearray, at: int) -> tuple[int | None, int]:
+    """The size of an element of EBML that is written at an offset, or None if none is, and the offset behind it."""
+    first = data[at] if at < len(data) else 0
+    length = 9 - first.bit_length()
+    bits = 7 * length
+    size = int.from_bytes(data[at : at + length], "big") & ((1 << bits) - 1)
+    return (None if size == (1 << bits) - 1 else size), at + length
 
 
 def _decoded(data: bytes | bytearray, wanted: tuple[int, ...]) -> Iterator[npt.NDArray[np.uint8]]:

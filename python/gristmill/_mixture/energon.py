@@ -144,6 +144,25 @@ def read(
     return [*named.values()]
 
 
+def splits_of(path: Pathish, storage_options: Mapping[str, str] | None = None) -> "list[str] | None":
+    """The names of the splits of a metadataset; None if the file is no metadataset, or is not there.
+
+    Raises:
+      ArgumentError: it is one that is not read.
+      GristmillError: the store cannot be reached.
+    """
+    file = Place(Address.of(checks.path("path", path), storage_options=storage_options))
+    if (content := file.read()) is None:
+        return None
+    values, _ = syntax.parse(str(file), content)
+    return [*map(str, _splits(file, values))] if is_one(values) else None
+
+
+def is_one(values: Mapping[str, Any]) -> bool:
+    """Whether the values of a file are those of a metadataset, and not those of a mixture file."""
+    return "splits" in values and "sources" not in values
+
+
 def _names(base: str) -> Iterator[str]:
     yield base
     number = 2
@@ -158,17 +177,21 @@ def _of_file(file: Place, wanted: _Read, weight: Fraction, depth: int) -> Iterat
     content = file.read()
     if content is None:
         raise GristmillError(f"cannot read the metadataset {str(file)!r}: there is no such file")
-    values, _ = syntax.parse(str(file), content)
+    splits, split = _splits(file, syntax.parse(str(file), content)[0]), wanted.split
+    if split not in splits:
+        raise ArgumentError(f"{file}: split={split!r}: expected one of {', '.join(map(repr, splits)) or 'none'}")
+    yield from _of_node(file, splits[split], wanted, weight, depth)
+
+
+def _splits(file: Place, values: dict[str, Any]) -> Mapping[str, Any]:
+    """The nodes of a metadataset by their splits."""
     splits = values.get("splits")
     # Energon takes a file without a class for one of the first kind.
     kind = values.get("__class__", "Metadataset")
     if kind not in ("MetadatasetV2", "Metadataset") or not isinstance(splits, Mapping):
         raise ArgumentError(f"{file}: expected a metadataset of Energon, with __class__: MetadatasetV2 and splits")
     check_keys(file, values, ("__module__", "__class__", "splits"))
-    split = wanted.split
-    if split not in splits:
-        raise ArgumentError(f"{file}: split={split!r}: expected one of {', '.join(map(repr, splits)) or 'none'}")
-    yield from _of_node(file, splits[split], wanted, weight, depth)
+    return splits
 
 
 def _of_node(

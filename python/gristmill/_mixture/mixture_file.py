@@ -19,7 +19,7 @@ from pathlib import Path
 from typing import Any
 
 from gristmill._images.model import ImageModel
-from gristmill._mixture import syntax
+from gristmill._mixture import energon, syntax
 from gristmill._mixture.source import Source
 from gristmill._mixture.syntax import Keys
 from gristmill._sample import named
@@ -83,10 +83,10 @@ def read(path: Pathish) -> MixtureFile:
     if not syntax.is_mixture_file(name):
         raise ArgumentError(f"path={name!r}: expected a mixture file, whose name ends in .toml, .yaml or .yml")
     values, lines = syntax.read(Path(name))
-    if "splits" in values and "sources" not in values:
+    if energon.is_one(values):
         raise ArgumentError(
-            f"{name}: expected a mixture file, found a metadataset of Energon: gm.Mixture.from_energon reads it, and "
-            "examples/from_energon.py prints the lines"
+            f"{name}: expected a mixture file, found a metadataset of Energon: gm.Mixture.from_energon reads it, "
+            "gristmill inspect shows its folders, and examples/from_energon.py prints the lines"
         )
     checker = _Checker(name, lines)
     checker.check(values, [*_OF_MIXTURE, *stream_arguments(), SPECIAL_TOKENS], ())

@@ -8,7 +8,8 @@ from collections.abc import Iterator, Mapping
 from pathlib import Path
 from typing import Any
 
-from gristmill.errors import ArgumentError, GristmillError, MissingExtraError
+from gristmill._util import unique_keys
+from gristmill.errors import ArgumentError, GristmillError
 
 _TOML = (".toml",)
 _YAML = (".yaml", ".yml")
@@ -103,32 +104,19 @@ def _parts(key: str) -> Keys:
 
 
 def _read_yaml(path: str, text: str) -> tuple[Any, dict[Keys, int]]:
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ModuleNotFoundError:
-        raise MissingExtraError(
-            f"{path} is YAML, which needs PyYAML: pip install pyyaml, or write the file as TOML"
-        ) from None
-    try:
-        lines = dict(_yaml_lines(path, yaml.compose(text, yaml.SafeLoader), ()))
-        return yaml.safe_load(text), lines
-    except (yaml.YAMLError, RecursionError) as error:
-        raise ArgumentError(f"{path}: not valid YAML: {' '.join(str(error).split())}") from None
+    values, root = unique_keys.yaml_of(path, text, ", or write the file as TOML")
+    return values, dict(_yaml_lines(path, root, ()))
 
 
 def _yaml_lines(path: str, node: Any, above: Keys) -> Iterator[tuple[Keys, int]]:
     if getattr(node, "id", None) != "mapping":
         return
-    known: dict[str, int] = {}
     for key, value in node.value:
         number, kind = key.start_mark.line + 1, key.tag.rpartition(":")[2]
         if kind == "merge":
             continue
         if kind != "str":
             raise ArgumentError(f"{path}, line {number}: YAML reads the key {key.value} as {kind}: put it in quotes")
-        if key.value in known:
-            raise ArgumentError(f"{path}, line {number}: the key {key.value!r} is on line {known[key.value]}, too")
-        known[key.value] = number
         yield (*above, key.value), number
         yield from _yaml_lines(path, value, (*above, key.value))
 

@@ -79,7 +79,10 @@ def _interleaved(record: _Record) -> dict[str, Any]:
         found = item
         if isinstance(item, Mapping):  # as content in parts has it
             is_image = "image" in str(item.get("type", "text"))
-            found = next((item[key] for key in ("image", "text", "path") if isinstance(item.get(key), str)), None)
+            given = [item[key] for key in ("image", "text", "path") if isinstance(item.get(key), str)]
+            if len(given) > 1:
+                raise ValueError(f"expected a text or an image in an item of the sequence, found {_shown(given)}")
+            found = next(iter(given), None)
             if is_image and found not in names:
                 raise ValueError(f"expected one of {sorted(names)} as an image of the sequence, found {_shown(found)}")
         if not isinstance(found, str):
@@ -87,6 +90,9 @@ def _interleaved(record: _Record) -> dict[str, Any]:
         if found in names:
             images.append(found)
         texts.append(_IMAGE if found in names else found)
+    listed = {image.removeprefix(f"{record[KEY].rpartition('/')[2]}.") for image in images}
+    if left := [part for part in record[IMAGES] if part not in listed]:
+        raise ValueError(f"expected each image of the sample in the sequence, found none that names {left[0]!r}")
     return {"text": "".join(texts), "images": images}
 
 

@@ -6,15 +6,17 @@ filesystem:///data/images   the files of a folder   "a/b.jpg" is /data/images/a/
 ```
 """
 
+import functools
 import json
 import re
 import shutil
 import tempfile
 import threading
 import weakref
-from collections.abc import Mapping
+from collections.abc import Collection, Mapping
 from dataclasses import dataclass, field
 from pathlib import Path
+from types import SimpleNamespace
 from typing import Any
 from urllib.parse import quote
 
@@ -32,6 +34,11 @@ from gristmill.errors import ArgumentError
 PRIMARY = "primary"
 _URL = re.compile(r"(?P<scheme>[a-z][a-z0-9+.-]*)://(?P<path>.*)", re.IGNORECASE)
 _INDEX = "index.sqlite"
+_OF_MEDIA = "run `energon prepare --media-metadata-by-extension` on it"
+_AV_FIELDS = (
+    "video_duration", "video_num_frames", "video_fps", "video_width", "video_height", "audio_duration",
+    "audio_channels", "audio_sample_rate", "audio_num_samples",
+)  # fmt: skip
 
 
 @dataclass(frozen=True)
@@ -126,11 +133,67 @@ class StoredFile:
         return {**found, "bytes": self._bytes, **({} if self._e_tag is None else {"e_tag": self._e_tag})}
 
 
+class _Index:
+    """The index that Energon has made of a folder."""
+
+    def __init__(self, place: Place, of: str, advice: str, needed: Collection[str] = ()) -> None:
+        """Opens it; of a folder in a store it is fetched.
+
+        Args:
+          place: the folder.
+          of: the argument that names it, for errors.
+          advice: what to do where there is none.
+          needed: the tables that it must have.
+
+        Raises:
+          ArgumentError: there is none, or it lacks tables.
+          GristmillError: the store cannot be reached.
+        """
+        import sqlite3
+
+        index = place / META / _INDEX
+        missing = ArgumentError(f"{of}expected {index}, found none: {advice}")
+        if place.is_remote:
+            (size,) = sizes([str(index)], place.address.options).values()
+            if size is None:
+                raise missing
+            copy = tempfile.mkdtemp(prefix="gristmill-index-")
+            weakref.finalize(self, shutil.rmtree, copy, ignore_errors=True)
+            file = Path(copy) / _INDEX
+            place.address.reach().download(str(index), size, str(file))
+        else:
+            file = Path(str(index)).absolute()
+            if not file.is_file():
+                raise missing
+        self._lock = threading.Lock()
+        try:
+            self._database = sqlite3.connect(
+                f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True, check_same_thread=False
+            )
+            weakref.finalize(self, self._database.close)
+            self.tables = {name for (name,) in self._database.execute("SELECT name FROM sqlite_master")}
+        except sqlite3.Error as error:
+            raise ArgumentError(f"{of}expected {index}, found {error}: prepare the folder again") from error
+        if lacking := {*needed} - self.tables:
+            raise ArgumentError(f"{of}expected {index}, found it without {min(lacking)}: prepare the folder again")
+
+    def row(self, query: str, *values: str) -> "tuple[Any, ...] | None":
+        """The first row that a query finds."""
+        with self._lock:
+            found: tuple[Any, ...] | None = self._database.execute(query, values).fetchone()
+        return found
+
+
 class _Folder:
     """The files below a folder."""
 
     def __init__(self, place: Place) -> None:
         self.place = place
+
+    @functools.cached_property
+    def index(self) -> _Index:
+        """The index of the media in it, which only `get_media_metadata` needs."""
+        return _Index(self.place, "", _OF_MEDIA)
 
     def find(self, name: str, files: "_core.Files") -> StoredFile | None:
         """The file of a name."""
@@ -146,45 +209,21 @@ class _Prepared:
     """The members of the tars of a folder, by the index that Energon has made."""
 
     def __init__(self, name: str, place: Place) -> None:
-        import sqlite3
-
         self.place = place
         self._tars = [*energon_files.read_counts(place / META)]
         self._sizes: dict[str, tuple[int, str | None]] = {}
-        self._lock = threading.Lock()
-        index = place / META / _INDEX
-        advice = f"aux: {name}: expected {index} with the parts of samples, found "
-        if place.is_remote:
-            (size,) = sizes([str(index)], place.address.options).values()
-            if size is None:
-                raise ArgumentError(f"{advice}none: prepare the folder, or name it as filesystem://")
-            copy = tempfile.mkdtemp(prefix="gristmill-index-")
-            weakref.finalize(self, shutil.rmtree, copy, ignore_errors=True)
-            file = Path(copy) / _INDEX
-            place.address.reach().download(str(index), size, str(file))
-        else:
-            file = Path(str(index)).absolute()
-            if not file.is_file():
-                raise ArgumentError(f"{advice}none: prepare the folder, or name it as filesystem://")
-        try:
-            self._index = sqlite3.connect(
-                f"file:{quote(str(file))}?mode=ro&immutable=1", uri=True, check_same_thread=False
-            )
-            weakref.finalize(self, self._index.close)
-            self._index.execute("SELECT content_byte_offset, content_byte_size FROM sample_parts LIMIT 1")
-        except sqlite3.Error as error:
-            raise ArgumentError(f"{advice}{error}: prepare the folder again") from error
+        advice = "prepare the folder, or name it as filesystem://"
+        self.index = _Index(place, f"aux: {name}: ", advice, ("samples", "sample_parts"))
 
     def find(self, name: str, files: "_core.Files") -> StoredFile | None:
         """The member of a name."""
         if (both := divided(name)) is None:
             return None
-        with self._lock:
-            row = self._index.execute(
-                "SELECT tar_file_id, content_byte_offset, content_byte_size FROM samples JOIN sample_parts "
-                "USING (tar_file_id, sample_index) WHERE sample_key = ? AND part_name = ?",
-                both,
-            ).fetchone()
+        row = self.index.row(
+            "SELECT tar_file_id, content_byte_offset, content_byte_size FROM samples JOIN sample_parts "
+            "USING (tar_file_id, sample_index) WHERE sample_key = ? AND part_name = ?",
+            *both,
+        )
         if row is None:
             return None
         path = str(self.place / self._tars[row[0]])
@@ -220,10 +259,7 @@ class FileStore:
           KeyError: the tars have no such member.
           ValueError: it is not JSON or UTF-8, or is longer than `max_document_bytes`.
         """
-        if not isinstance(name, str):
-            raise TypeError(f"aux {self._name!r}: expected the name of a file, found {type(name).__name__}")
-        if self._name == PRIMARY and name.startswith("."):
-            name = f"{self._key}{name}"
+        name = self._full(name)
         found = self._found.find(name, self._files)
         if found is None:
             kind = KeyError if isinstance(self._found, _Prepared) else FileNotFoundError
@@ -236,6 +272,33 @@ class FileStore:
     def __getitem__(self, name: str) -> tuple[Any, dict[str, Any]]:
         """The file of a name as `get` has it, and where it was."""
         return self.get(name), {"dataset_path": self.get_path(), "file_names": (name,)}
+
+    def get_media_metadata(self, name: str) -> SimpleNamespace:
+        """The description of an image, a video or a sound that `energon prepare --media-metadata-by-...` has noted.
+
+        Returns:
+          Images have `width`, `height`, `format` and `mode`; videos and sounds `video_duration`, `video_num_frames`,
+          `video_fps`, `video_width`, `video_height`, `audio_duration`, `audio_channels`, `audio_sample_rate` and
+          `audio_num_samples`, of which those that are not known are None.
+
+        Raises:
+          ArgumentError: the folder has no descriptions.
+          KeyError: it has none of this file.
+        """
+        name, index = self._full(name), self._found.index
+        if "media_metadata" not in index.tables:
+            raise ArgumentError(f"aux {self._name!r}: expected media in the index of {self.get_path()}: {_OF_MEDIA}")
+        row = index.row("SELECT metadata_type, metadata_json FROM media_metadata WHERE entry_key = ?", name)
+        if row is None:
+            raise KeyError(f"aux {self._name!r}: expected {name!r} among the media of {self.get_path()}, found none")
+        kind, described = row
+        return SimpleNamespace(**{**(dict.fromkeys(_AV_FIELDS) if kind == "av" else {}), **json.loads(described)})
+
+    def _full(self, name: str) -> str:
+        """The name of a file, of which that of a part of this sample has the extension alone."""
+        if not isinstance(name, str):
+            raise TypeError(f"aux {self._name!r}: expected the name of a file, found {type(name).__name__}")
+        return f"{self._key}{name}" if self._name == PRIMARY and name.startswith(".") else name
 
     def get_path(self) -> str:
         """The folder."""

@@ -2,6 +2,7 @@
 
 import json
 import logging
+from collections.abc import Iterator
 from dataclasses import replace
 from typing import Any
 
@@ -34,7 +35,7 @@ _LOGGER = logging.getLogger("gristmill")
 
 # The columns of images in public sets, where `fields=` names none; a record may have either. Likewise of other media.
 _KEYS = {"images": ("images", "image"), "videos": ("videos", "video"), "audio": ("audios", "audio")}
-# The records of a shard among which one is looked for that is an object.
+# The records of a shard among which one is looked for that is an object, or has an image under another key.
 _MOST_LOOKED_AT = 64
 _CONVERSATIONS = ("messages", "conversations", "conversation")
 
@@ -77,7 +78,7 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
         # A path may be a name in a store of the function, which lists all images then.
         own = [] if sample.record.aux and medium not in (sample.fields or {}) else images
         return Fields(own, Chat() if text is None else text, keys=own, record=sample.record)
-    path, record, failure, has_columns = _first_object(shards, max_document_bytes)
+    path, record, others, failure, has_columns = _first_object(shards, max_document_bytes)
     if isinstance(text, (Completion, Preference)):
         check_names_no_text(named)
     else:
@@ -98,7 +99,8 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
             )
     if medium not in (sample.fields or {}):
         if not (set(images) & record.keys()):
-            _check_has_no_images(path, record, medium, text)
+            for number, one in enumerate([record, *others]):
+                _check_has_no_images(f"record {number} of {path}", one, medium, text)
     elif has_columns and not any({key, key.partition(".")[0]} & record.keys() for key in images):
         raise ArgumentError(
             f"fields[{medium!r}]={images}: expected a column of {path}, found {list(record)}; name the one of {medium}"
@@ -106,8 +108,10 @@ def resolve(sample: ImageText, shards: Manifest, max_document_bytes: int) -> Fie
     return Fields(images, text, keys=images)
 
 
-def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict[str, Any], ShardError | None, bool]":
-    """The first record that is an object, and its shard; an empty one if there is none, and why if that is known.
+def _first_object(
+    shards: Manifest, max_document_bytes: int
+) -> "tuple[str, dict[str, Any], Iterator[dict[str, Any]], ShardError | None, bool]":
+    """The shard of the first record that is an object, this record and others; an empty one, and why, if there is none.
 
     The last value is whether all records of the shard have the same keys, those of columns. A shard is read up to the
     first record that cannot be, which a run finds, too.
@@ -116,15 +120,33 @@ def _first_object(shards: Manifest, max_document_bytes: int) -> "tuple[str, dict
     for path, size in shards:
         try:
             records = Records(utf8_path(path), size, max_document_bytes, storage=shards.storage_options)
-            for number in range(_MOST_LOOKED_AT):
-                found = records.record(number)
-                if found is None:
-                    break
-                if isinstance(record := _parsed(found[2]), dict):
-                    return path, record, None, records.format != "jsonl"
+            objects = _objects(records)
+            if (first := next(objects, None)) is not None:
+                return path, first, objects, None, records.format != "jsonl"
         except ShardError as error:
             failure = failure or error
-    return next(iter(shards))[0], {}, failure, False
+    return next(iter(shards))[0], {}, iter(()), failure, False
+
+
+def _objects(records: Records) -> Iterator[dict[str, Any]]:
+    """The first records that are objects.
+
+    Raises:
+      ShardError: the first of them cannot be read.
+    """
+    has_found = False
+    for number in range(_MOST_LOOKED_AT):
+        try:
+            found = records.record(number)
+        except ShardError:
+            if not has_found:
+                raise
+            return
+        if found is None:
+            return
+        if isinstance(record := _parsed(found[2]), dict):
+            has_found = True
+            yield record
 
 
 def _parsed(line: bytes) -> Any:
@@ -135,9 +157,9 @@ def _parsed(line: bytes) -> Any:
 
 
 def _check_has_no_images(
-    path: str, record: dict[str, Any], medium: str, text: "Text | Chat | Completion | Preference"
+    place: str, record: dict[str, Any], medium: str, text: "Text | Chat | Completion | Preference"
 ) -> None:
-    """Checks that a record without a key of images has none under another key, beside which its text would be alone.
+    """Checks that a record has no images under another key than the usual ones, beside which its text would be alone.
 
     The messages of a conversation have a placeholder for each image.
 
@@ -155,7 +177,7 @@ def _check_has_no_images(
         if key not in own and any(isinstance(name, str) and _is_of_media(name) for name in names):
             keys = " or ".join(map(repr, _KEYS[medium]))
             raise ArgumentError(
-                f"fields=None: the first record of {path} has no key {keys}, and its text would be trained on without "
+                f"fields=None: {place} has no key {keys}, and its text would be trained on without "
                 f"{key!r}, which looks like {medium}: name it, such as "
                 f'fields={{"{medium}": {key!r}}}, or leave it out of the records'
             )

@@ -17,6 +17,8 @@ from gristmill.errors import ArgumentError, ArgumentTypeError
 Cook = Callable[..., "Mapping[str, Any] | None"]
 # The names of the sample's key, and of the extensions of its images, which a function is given beside the parts.
 KEY, IMAGES = "__key__", "__images__"
+# Keys under which results have images by mistake.
+_OTHER_MEDIA = ("image", "image_url", "image_urls", "video", "videos", "video_url", "video_urls", "audio", "audios")
 
 
 @dataclass(frozen=True)
@@ -140,12 +142,16 @@ class FunctionPlan:
     def call(self, record: str, key: str, images: list[str], files: "_core.Files | None") -> str | None:
         """The record that is made of another one, both as JSON."""
         stores = {} if files is None else self._stores.open(files, key)
-        made = self.function.cook({**json.loads(record), KEY: key, IMAGES: images}, **stores)
+        given = json.loads(record)
+        made = self.function.cook({**given, KEY: key, IMAGES: images}, **stores)
         if made is None:
             return None
         if not isinstance(made, Mapping):
             name = self.function.name
             raise ArgumentTypeError(f"cook={name}: expected a dict or None, found {type(made).__name__}")
+        for key in _OTHER_MEDIA:  # parts of the record may be passed on
+            if made.get(key) and made[key] != given.get(key):
+                raise ValueError(f'expected the images of the result under "images", found some under {key!r}')
         return json.dumps(made, ensure_ascii=False, allow_nan=False, default=_described)
 
 

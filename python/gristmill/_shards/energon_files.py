@@ -1,14 +1,14 @@
 """The files in `.nv-meta`: each of their keys is followed, known to change nothing here, or refused."""
 
-import json
 import re
 from collections.abc import Collection, Iterator, Mapping, Sequence
 from dataclasses import dataclass, field, replace
 from typing import Any
 
 from gristmill._shards.place import Place
+from gristmill._util import unique_keys
 from gristmill._util.text import shortened
-from gristmill.errors import ArgumentError, MissingExtraError
+from gristmill.errors import ArgumentError
 
 META = ".nv-meta"
 # The files with the number of samples of each shard.
@@ -80,6 +80,8 @@ MEDIA = frozenset(
      "ogg", "opus", "m4a", "aac", "wavs", "audios"}
 )  # fmt: skip
 
+# No folder has as many shards, nor a range as many names.
+_MOST_NAMES = 1_000_000
 _FIELD = re.compile(r"([^\[\],]+)((?:\[[^\[\]]+\])*)")
 _ADVICE = (
     "write its samples as captions or conversations, or say what is read: gm.ImageText(model, "
@@ -143,18 +145,11 @@ def read(meta: Place, what: str, *names: str, optional: bool = False) -> tuple[P
 def _values(file: Place, content: bytes) -> Any:
     try:
         text = content.decode("utf-8")
-        if file.name.endswith(".json"):
-            return json.loads(text)
     except ValueError as error:
         raise ArgumentError(f"{file}: expected JSON or YAML in UTF-8: {error}") from None
-    try:
-        import yaml  # type: ignore[import-untyped]
-    except ImportError as error:
-        raise MissingExtraError(f"{file} is YAML, which needs PyYAML: pip install pyyaml") from error
-    try:
-        return yaml.safe_load(text)
-    except yaml.YAMLError as error:
-        raise ArgumentError(f"{file}: not valid YAML: {' '.join(str(error).split())}") from None
+    if file.name.endswith(".json"):
+        return unique_keys.json_of(str(file), text)
+    return unique_keys.yaml_of(str(file), text)[0]
 
 
 def check_keys(
@@ -211,7 +206,7 @@ def braces(text: str) -> list[str]:
     r"""The names that a text with braces stands for, as in bash: `s_{000..002}.tar`, `{a,b}.tar`, `{9..1..2}`.
 
     Raises:
-      ValueError: braces are not balanced.
+      ValueError: braces are not balanced, or stand for too many names.
     """
     depth, position, cuts = 0, 0, [0]
     while position < len(text):
@@ -236,6 +231,8 @@ def braces(text: str) -> list[str]:
     if choices is None:
         choices = [f"{{{name}}}" for name in braces(parts[0])]
     rest = braces(text[position + 1 :])
+    if len(choices) * len(rest) > _MOST_NAMES:
+        raise ValueError(f"expected braces of at most {_MOST_NAMES:,} names, found more in {text!r}")
     return [_unescaped(text[: cuts[0]]) + choice + end for choice in choices for end in rest]
 
 
@@ -251,6 +248,8 @@ def _span(text: str) -> "list[str] | None":
     first, last = (_ALPHABET.index(end) if is_letters else int(end) for end in found.groups()[:2])
     step = int(found[3] or 1) or 1
     numbers = range(first, last + 1, step) if first <= last else range(first, last - 1, -step)
+    if len(numbers) > _MOST_NAMES:
+        raise ValueError(f"expected braces of at most {_MOST_NAMES:,} names, found {len(numbers):,} in {{{text}}}")
     if is_letters:
         return [_ALPHABET[number] for number in numbers]
     is_padded = any(re.match(r"-?0\d", end) for end in found.groups()[:2])

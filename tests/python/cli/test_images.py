@@ -154,11 +154,35 @@ def test_inspect_explains_a_prepared_folder(folder, capsys):
     meta.unlink()
 
 
-def test_metadatasets_are_no_mixture_files(tmp_path, capsys):
-    (tmp_path / "mix.yaml").write_text("__class__: MetadatasetV2\nsplits: {train: {path: here}}\n")
-    refused(
-        capsys, "found a metadataset of Energon: gm.Mixture.from_energon reads it", "inspect", tmp_path / "mix.yaml"
+def test_inspect_explains_a_metadataset(folder, capsys):
+    """Its splits with their folders as `gm.Mixture.from_energon` has them, or why one is refused."""
+    mix = folder / "mds.yaml"
+    mix.write_text(
+        """
+        __class__: MetadatasetV2
+        splits:
+          train:
+            blend_epochized:
+              - {path: prepared, repetitions: 1.5, subflavors: {kind: stills}}
+          val: {path: prepared}
+          test: {join: [{path: prepared}]}
+        """
     )
+    found = json.loads(run(capsys, "inspect", mix, "--json"))
+    mixture = gm.Mixture.from_energon(mix, sample=gm.ImageText("gemma3"))
+    total = sum(source.weight for source in mixture.sources.values())
+    for shown, source in zip(found["splits"]["train"]["sources"], mixture.sources.values(), strict=True):
+        assert shown["share"] == pytest.approx(source.weight / total)
+        assert shown["subflavors"] == {"kind": "stills"}
+    assert [source["name"] for source in found["splits"]["train"]["sources"]] == [*mixture.sources]
+    assert (found["kind"], found["splits"]["val"]["sources"][0]["samples"]) == ("metadataset", 4)
+    shown = run(capsys, "inspect", mix)
+    assert "split test: refused: " in shown
+    assert "joins are not offered" in shown
+    line = next(line.split() for line in shown.splitlines() if line.startswith("prepared-part "))
+    assert line[1:4] == ["5", "1", "33.33%"]
+    refused(capsys, "--print-config needs a mixture file", "inspect", mix, "--print-config")
+    refused(capsys, "metadataset of Energon: gm.Mixture.from_energon reads it, gristmill inspect", "bench", mix)
 
 
 def test_inspect_explains_a_tar(folder, capsys):

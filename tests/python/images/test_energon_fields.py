@@ -379,6 +379,9 @@ def test_braces_are_those_of_bash():
     for text in ("{a", "a}", "{a,{b}", "}{"):
         with pytest.raises(ValueError, match="expected each brace to be closed"):
             energon_files.braces(text)
+    for text in ("{0..9999999999}", "{1..2000}-{1..2000}"):
+        with pytest.raises(ValueError, match="expected braces of at most 1,000,000 names, found"):
+            energon_files.braces(text)
 
 
 def test_videos_and_audio_are_not_trained_blind(tmp_path, tokenizer):
@@ -520,6 +523,12 @@ def test_questions_are_not_guessed_to_be_captions(tmp_path, tokenizer, capsys, p
         read(str(path), tokenizer)
     main.run(["inspect", str(path)])
     assert "gm.ImageText" not in capsys.readouterr().out
+
+
+def test_captions_that_are_no_text_say_so(tmp_path, tokenizer):
+    (tmp_path / "a.tar").write_bytes(tar_of([("s", {"png": SMALL, "txt": b"a \0 byte"})]))
+    _, bad = read(str(tmp_path / "a.tar"), tokenizer, gm.ImageText(MODEL, text=gm.Text("txt")))
+    assert 'a string under the key "txt", found an object of bytes, which are no text' in bad[0]
 
 
 def test_empty_captions_say_what_to_do(tmp_path, tokenizer):

@@ -466,6 +466,30 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
         gm.Mixture.from_energon(path)
 
 
+def test_keys_that_are_there_twice_are_refused(folder):
+    """Readers of YAML and JSON take the last one: what the first `exclude` names would be trained on."""
+    meta = folder / ".nv-meta"
+    counts = (meta / ".info.json").read_text()
+    for file, content, match in [
+        ("split.yaml", "split_parts: {train: [val.tar]}\nexclude: [val.tar/0000]\nexclude: []\n",
+         r"split.yaml, line 3: the key 'exclude' is on line 2, too"),
+        ("dataset.yaml", "field_map: {image: png, caption: txt, image: jpg}\n",
+         r"dataset.yaml, line 1: the key 'image' is on line 1, too"),
+        (".info.json", counts.replace("{", '{"shard_counts": {}, ', 1),
+         r"\.info\.json: the key 'shard_counts' is there twice"),
+    ]:  # fmt: skip
+        before = (meta / file).read_text()
+        (meta / file).write_text(content)
+        with pytest.raises(gm.ArgumentError, match=match):
+            gm.EnergonFolder(folder)
+        (meta / file).write_text(before)
+    (folder / "mix.yaml").write_text(
+        "__class__: MetadatasetV2\nsplits:\n  train:\n    blend:\n      - {path: ., weight: 1, weight: 5}\n"
+    )
+    with pytest.raises(gm.ArgumentError, match=r"mix.yaml, line 5: the key 'weight' is on line 5, too"):
+        gm.Mixture.from_energon(folder / "mix.yaml", sample=gm.ImageText(MODEL))
+
+
 def test_metadatasets_of_the_first_kind_are_blends(folder, tmp_path):
     datasets = [{"path": f"./{folder.name}", "weight": 3, "subflavor": "a"}, {"path": f"./{folder.name}"}]
     value = {"__module__": "megatron.energon", "__class__": "Metadataset", "splits": {"train": {"datasets": datasets}}}

@@ -330,6 +330,45 @@ def test_lines_with_aux_are_energons_cooked_samples(aux_folder, tokenizer):
         assert len(expected) > 3
 
 
+def test_media_of_folders_and_tars_are_energons(tmp_path, tokenizer):
+    """`get_media_metadata` of the indexes that `energon prepare --media-metadata-by-extension` makes."""
+    from megatron.energon.epathlib import EPath
+    from megatron.energon.media import extractor, filesystem_prepare
+
+    (tmp_path / "pictures").mkdir()
+    for at in range(3):
+        (tmp_path / f"pictures/p{at}.png").write_bytes(image(8 + 8 * at, 8))
+    members = [(f"t{at}", {"png": image(8, 8 + 8 * at), "txt": b"a"}) for at in range(3)]
+    prepare(tmp_path / "tars", members, *NONE)
+    by_extension = extractor.MediaFilterConfig.parse(None, False, True)
+    filesystem_prepare.prepare_filesystem_dataset(EPath(str(tmp_path / "pictures")), by_extension, progress=False)
+    command = [sys.executable, "-m", "megatron.energon.cli.main", "prepare", str(tmp_path / "tars")]
+    command += ["--non-interactive", "--media-metadata-by-extension", "--force-overwrite", "--split-ratio", "1,0,0"]
+    subprocess.run(command, capture_output=True, check=False)
+    prepare_lines(tmp_path / "x.jsonl", [{"n": at} for at in range(3)])
+    aux = {"pictures": "filesystem://pictures", "tars": "tars"}
+    file = metadataset(tmp_path / "mix.yaml", train={"path": "x.jsonl", "aux": aux})
+    names = ("width", "height", "format", "mode")
+
+    def described(number, pictures, tars):
+        seen = [pictures.get_media_metadata(f"p{number}.png"), tars.get_media_metadata(f"t{number}.png")]
+        return str([[getattr(one, name) for name in names] for one in seen])
+
+    @theirs.stateless
+    def cook(sample, pictures, tars):
+        told = described(sample["json"]["n"], pictures, tars)
+        return theirs.TextSample(**theirs.basic_sample_keys(sample), text=told)
+
+    function = gm.RecordFunction(lambda record, pictures, tars: {"text": described(record["n"], pictures, tars)},
+                                 {"n": "json[n]"})  # fmt: skip
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=function)
+    found = [
+        text for text, _, _ in read(gm.Mixture.from_energon(file, sample=sample, epochs=1), tokenizer, sample=None)
+    ]
+    assert found == [one.text for one in samples_of(file, cook=cook)]
+    assert "[[8, 8, 'PNG', 'RGB'], [8, 8, 'PNG', 'RGB']]" in found
+
+
 def test_a_folder_of_aux_has_the_images_of_lines(aux_folder, tokenizer):
     file = metadataset(aux_folder / "mix.yaml", train={"path": "x.jsonl", "aux": {"of": "filesystem://pictures"}})
 

@@ -125,6 +125,37 @@ def test_files_of_folders_and_tars_are_images_and_texts(folder, tokenizer):
     assert (both["image_patches"][:patches] == own["image_patches"][:patches]).all()
 
 
+def test_media_have_the_descriptions_of_the_index(folder, tokenizer):
+    """As `energon prepare --media-metadata-by-extension` writes them, of folders and of prepared tars alike."""
+
+    def described(record, pictures, texts):
+        about = record["json"]
+        seen = pictures.get_media_metadata(about["image"])
+        film = texts.get_media_metadata("a/film.mp4")
+        text = f"{seen.width} x {seen.height} {film.video_fps} {film.audio_channels} {about['caption']}"
+        return {"text": text, "images": [pictures.get(about["image"])]}
+
+    sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(described, ["json"]))
+    _, bad = read(mixture(folder / "mix.yaml", sample, on_error="quarantine", max_error_rate=1.0), tokenizer)
+    assert len(bad) == COUNT
+    assert "index.sqlite, found none: run `energon prepare --media-metadata-by" in bad[0]
+    lines = [json.loads(line) for line in (folder / "x.jsonl").read_text().splitlines() if line.strip()]
+    (folder / "pictures/.nv-meta").mkdir()
+    still = json.dumps({"width": 8, "height": 9, "format": "PNG", "mode": "RGB"})
+    film = json.dumps({"video_fps": 25.0})
+    for name, rows in {
+        "pictures": [(line["image"], "image", still) for line in lines[1:]],
+        "texts": [("a/film.mp4", "av", film)],
+    }.items():
+        with sqlite3.connect(folder / name / ".nv-meta/index.sqlite") as index:
+            index.execute("CREATE TABLE media_metadata (entry_key TEXT, metadata_type TEXT, metadata_json TEXT)")
+            index.executemany("INSERT INTO media_metadata VALUES (?, ?, ?)", dict.fromkeys(rows))
+        index.close()
+    found, bad = read(mixture(folder / "mix.yaml", sample, on_error="quarantine", max_error_rate=1.0), tokenizer)
+    assert found[0][0] == f"8 x 9 25.0 None {lines[len(bad)]['caption']}"
+    assert f"expected {lines[0]['image']!r} among the media of" in bad[0]
+
+
 def test_a_run_with_stores_resumes(folder, tokenizer):
     settings = {"packing": "best_fit", "batch_size": 1, "seed": 1, "fit_window": 4}
     made = dataset(mixture(folder / "mix.yaml", shuffle_window=4), tokenizer, **settings)
@@ -217,9 +248,9 @@ def test_stores_that_do_not_fit_are_refused(folder, tokenizer):
     refused("expected .nv-meta/.info.json", {**both, "texts": "./pictures"})
     refused("aux: expected folders by name, found", ["pictures"])
     (folder / "texts/.nv-meta/index.sqlite").rename(folder / "index")
-    refused("expected .*index.sqlite with the parts of samples, found none: prepare the folder", both)
+    refused("expected .*index.sqlite, found none: prepare the folder", both)
     (folder / "texts/.nv-meta/index.sqlite").write_bytes(b"no database" * 100)
-    refused("index.sqlite with the parts of samples, found file is not a database: prepare the folder again", both)
+    refused("index.sqlite, found file is not a database: prepare the folder again", both)
     for sample in (gm.ImageText(MODEL, text=gm.Text("caption")), gm.Text("caption"), None):
         refused("x: its aux 'pictures', 'texts' is read by record=gm.RecordFunction", both, sample)
     twice = gm.RecordFunction(cook, ["json"], aux={"texts": "x"})

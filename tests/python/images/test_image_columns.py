@@ -230,6 +230,59 @@ def test_parts_name_images_of_a_column_by_their_paths(tmp_path, folder, samples)
     assert_same_batches(found, expected)
 
 
+@pytest.mark.parametrize("kind", ["jsonl", "parquet"])
+def test_parts_have_indices_of_images(tmp_path, folder, samples, kind):
+    """Parts of `{"type", "text", "index"}`, as in sets of visual instructions for TRL: images by their index."""
+    named = files(tmp_path, [sample for sample in samples if len(sample["images"]) == 2])
+    records, expected = [], []
+    for sample in named:
+        question, answer = sample["messages"]
+        parts = [{"type": "image", "text": None, "index": index} for index in (1, 0)]
+        parts.append({"type": "text", "text": question["content"].removeprefix("<image><image>"), "index": None})
+        answer = {**answer, "content": [{"type": "text", "text": answer["content"], "index": None}]}
+        records.append({"images": sample["images"], "messages": [{**question, "content": parts}, answer]})
+        expected.append({**sample, "images": sample["images"][::-1]})
+    shard = jsonl(tmp_path / "parts.jsonl", records)
+    if kind == "parquet":
+        pq.write_table(pa.Table.from_pylist(records), tmp_path / "parts.parquet")
+        shard = str(tmp_path / "parts.parquet")
+    found = dataset(folder, shard, text=gm.Chat("messages"))
+    expected = dataset(folder, jsonl(tmp_path / "x.jsonl", expected), text=gm.Chat("messages"))
+    assert_same_batches(found, expected)
+
+
+@pytest.mark.parametrize("sample", ["images", "chat"])
+@pytest.mark.parametrize(
+    ("message", "key"),
+    [
+        ({"content": "What?", "images": ["a.png"]}, "images"),
+        ({"content": "What?", "audio": {"data": "a"}}, "audio"),
+        ({"content": [{"type": "text", "text": "What?", "image": "a.png"}]}, "image"),
+    ],
+)
+def test_images_beside_what_is_said_are_not_passed_over(tmp_path, folder, sample, message, key):
+    answer = {"role": "assistant", "content": "An answer."}
+    messages = [{"role": "user", **message}, answer]
+    shard = jsonl(tmp_path / "x.jsonl", [{"messages": messages}])
+    text = gm.Chat(stop_tokens=["<|im_end|>\n"])
+    made = gm.ImageText(PATCHES, text=text) if sample == "images" else text
+    rows = {"tokenizer": folder, "packing": "pad", "sequence_length": 64, "batch_size": 1, "lanes": 1, "epochs": 1}
+    with pytest.raises(gm.ShardError, match=rf"record 0, .*messages?.*0.* expected .*found .*\"{key}\""):
+        list(gm.PackedDataset(shard, sample=made, **rows))
+    empty = {"role": "user", "content": "What?", "images": [], "image": {"bytes": None, "path": ""}}
+    shard = jsonl(tmp_path / "y.jsonl", [{"messages": [empty, answer]}])
+    assert len(list(gm.PackedDataset(shard, sample=made, **rows))) == 1
+
+
+def test_small_images_in_base64(tmp_path, folder):
+    """Icons have fewer characters than a path may have."""
+    data = [image(4, 4, kind=kind) for kind in ("PNG", "JPEG", "GIF", "WEBP")]
+    texts = [base64.b64encode(one).decode() for one in data]
+    assert max(map(len, texts)) < 4096
+    shard = jsonl(tmp_path / "x.jsonl", [{"image": one, "text": "some text"} for one in texts])
+    assert sum(batch["image_masks"].sum() for batch in dataset(folder, shard, batch_size=1)) == len(data)
+
+
 def test_images_in_a_store(tmp_path, folder, samples):
     """Relative paths from a root in a store, and URLs as they are."""
     named = files(tmp_path / "bucket", samples)
@@ -307,6 +360,9 @@ def test_images_under_other_keys_are_not_passed_over(tmp_path, folder, own):
             dataset(folder, shard, text=text)
     assert list(dataset(folder, shard, text=gm.Chat("messages")))
     assert list(dataset(folder, jsonl(tmp_path / "y.jsonl", [{"text": "see a.png"}]), text=gm.Text("text")))
+    later = jsonl(tmp_path / "z.jsonl", [{"text": "see a.png", key: None}, record])
+    with pytest.raises(gm.ArgumentError, match=f"record [01] of .*z.jsonl has no key .* without '{key}', which looks"):
+        dataset(folder, later, text=gm.Text("text"))
 
 
 def test_first_shards_may_be_empty_or_damaged(tmp_path, folder):

@@ -179,6 +179,7 @@ def test_errors_have_shard_record_and_byte(tmp_path, tokenizer):
         (lambda record: {"text": b"x"}, "the function raised TypeError: Object of type bytes"),
         (lambda record: {"text": 3}, 'expected a string under the key "text", found a number'),
         (lambda record: {"text": "a", "images": "png"}, 'expected a list under "images"'),
+        (lambda record: {"text": "a", "image": ["png"]}, 'under "images", found some under'),
         (lambda record: {"text": "<image> <image>"}, "expected a placeholder for each image, found 2 for 1"),
     ]:
         sample = gm.ImageText(MODEL, text=gm.Text("text"), record=gm.RecordFunction(made, ["txt"]))
@@ -306,6 +307,18 @@ def pickled(*files):
             {"sequence": "json[s]"},
             {"s": [{"type": "image", "image": "other.png"}]},
             "as an image of the sequence, found 'other.png'",
+        ),
+        (
+            "InterleavedSample",
+            {"sequence": "json[s]"},
+            {"s": ["One ", "other.png"]},
+            "expected each image of the sample in the sequence, found none that names 'png'",
+        ),
+        (
+            "InterleavedSample",
+            {"sequence": "json[s]"},
+            {"s": [{"text": "One ", "image": "png"}]},
+            "expected a text or an image in an item of the sequence, found \\['png', 'One '\\]",
         ),
         (
             "InterleavedSample",
@@ -472,7 +485,7 @@ def test_pairs_with_images(tmp_path, tokenizer, mrope):
 
 def test_placeholders_of_other_forms_are_refused(tmp_path, tokenizer):
     texts = [
-        "<image_1> A.", "<img>A.", "<IMAGE> A.", "<ImageHere>", "<image/>", "<|image_1|>", "<image 1>",
+        "<image_1> A.", "<img>A.", "<IMAGE> A.", "<ImageHere>", "<image/>", "<|image_1|>", "<image 1>", "<image:1>",
         "<start_of_image>", "<video_1>", "<|video_pad|>", "<speech>", "<sound>", "<|AUDIO|>", "</video>", "<vid>",
     ]  # fmt: skip
     kept = ["1 < 2 > 0 <b>", "<images of a cat", "<|im_sep|> <image2text> <imagine>", "a <", "<>"]

@@ -318,3 +318,53 @@ def test_settings_are_those_of_a_checkpoint(name, tmp_path):
         assert_same_as(name, model, reference, None, OTHERS[name][-1], image)
     else:
         assert_same(model, reference, image)
+
+
+@pytest.mark.parametrize("name", [*PROCESSORS, *OTHERS])
+def test_settings_that_a_file_leaves_out_are_those_of_the_class(name, tmp_path):
+    kind = (PROCESSORS.get(name) or OTHERS[name])[0]
+    options = {"patch_size": 16} if name == "qwen3-vl" else {}
+    options |= {"crop_to_patches": True} if name == "internvl" else {}
+    options |= {"return_row_col_info": True} if name in ("idefics3", "smolvlm") else {}
+    described = {"image_processor_type": kind.removesuffix("Pil"), **options}
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps(described))
+    image = Image.fromarray(np.random.default_rng(0).integers(0, 256, (311, 507, 3), np.uint8))
+    if name == "llava-next":  # its tiles do not divide its canvases
+        with pytest.raises(gm.ArgumentError, match=r"image_grid_pinpoints: expected .* multiples of size=224"):
+            gm.ImageModel.from_pretrained(tmp_path)
+        return
+    model = gm.ImageModel.from_pretrained(tmp_path)
+    reference = getattr(transformers, kind)(**options)
+    if name in PROCESSORS:
+        assert_same(model, reference, image)
+    else:
+        pixels = other("pixtral")[2] if name == "mistral3" else OTHERS[name][-1]
+        assert_same_as(name, model, reference, None, pixels, image)
+
+
+@pytest.mark.parametrize(("added", "strategy", "tokens"), [(1, "default", 576), (0, "full", 576), (1, "full", 577)])
+def test_tokens_of_llava_are_those_of_its_processor(added, strategy, tokens, tmp_path):
+    around = {"patch_size": 14, "num_additional_image_tokens": added, "vision_feature_select_strategy": strategy}
+    (tmp_path / "processor_config.json").write_text(json.dumps(around))
+    for kind, is_followed in [("CLIPImageProcessor", True), ("LlavaNextImageProcessor", tokens == 576)]:
+        sides = {"size": {"shortest_edge": 336}, "crop_size": {"height": 336, "width": 336}}
+        described = {"image_processor_type": kind, **sides}
+        (tmp_path / "preprocessor_config.json").write_text(json.dumps(described))
+        if is_followed:
+            assert gm.ImageModel.from_pretrained(tmp_path).tokens == tokens
+        else:
+            with pytest.raises(gm.ArgumentError, match=r"the tokens of patches alone, found \+1 by num_additional"):
+                gm.ImageModel.from_pretrained(tmp_path)
+
+
+@pytest.mark.parametrize(
+    ("kind", "size", "match"),
+    [
+        ("CLIPImageProcessor", {"height": 336, "width": 336}, "expected shortest_edge"),
+        ("SiglipImageProcessor", {"shortest_edge": 384}, "expected height and width"),
+    ],
+)
+def test_sizes_of_the_other_kind_are_refused(kind, size, match, tmp_path):
+    (tmp_path / "preprocessor_config.json").write_text(json.dumps({"image_processor_type": kind, "size": size}))
+    with pytest.raises(gm.ArgumentError, match=match):
+        gm.ImageModel.from_pretrained(tmp_path)
