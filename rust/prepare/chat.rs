@@ -306,8 +306,8 @@ impl Conversations {
             }
             let mut messages = self.in_memory(Given::View(list))?;
             if let Some(completion) = &self.completion {
-                let completion = list_of(completion, completion.of(values), values, COMPLETION)?;
-                messages = message::joined(messages, self.in_memory(Given::View(completion))?);
+                let list = list_of(completion, completion.of(values), values, COMPLETION)?;
+                messages = message::joined(messages, self.in_memory(Given::View(list))?, completion.key())?;
             }
             return match system {
                 None => Ok(Given::Value(messages)),
@@ -414,5 +414,15 @@ fn list_of<'a>(
     if found.is_array() {
         return Ok(found);
     }
-    Err(format!("expected {what} under the key {:?}, found {}", field.key(), found.content().name()))
+    let content = found.content();
+    let advice = match &content {
+        Content::Text(text) if text.trim_start().starts_with('[') => {
+            ": write the list itself, or give the column the type JSON"
+        }
+        _ if ["content", "value"].iter().any(|key| found.inside(key).is_some_and(View::is_array)) => {
+            " of lists: write a list of objects"
+        }
+        _ => "",
+    };
+    Err(format!("expected {what} under the key {:?}, found {}{advice}", field.key(), content.name()))
 }

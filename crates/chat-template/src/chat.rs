@@ -16,6 +16,7 @@ use crate::input::{Data, NoneFields, Reader, StringArguments, check_printed, inp
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;
+use crate::refused;
 use crate::rendering::{ROLES, Rendering};
 use crate::strftime::DateTime;
 use crate::text::{Origin, Run, Str};
@@ -80,7 +81,7 @@ pub struct Chat<'v> {
     pub none_fields: NoneFields,
     /// The treatment of arguments of calls that are strings.
     pub string_arguments: StringArguments,
-    /// Whether content in parts that the template does not take is an error.
+    /// Whether it is an error if the template leaves out words of messages that it would write in another form, or calls.
     pub checks_parts: bool,
     /// Whether parts of images, videos and audio are errors, as nothing comes with the text.
     pub refuses_media: bool,
@@ -271,6 +272,8 @@ pub(crate) struct Session<'a> {
     date: Option<DateTime>,
     checks_parts: bool,
     refuses_media: bool,
+    /// Whether there is any tool.
+    pub has_tools: bool,
     prompt: Option<String>,
     /// The keys of values that must not be printed.
     typed: Vec<String>,
@@ -300,6 +303,7 @@ impl<'a> Session<'a> {
             }
         }
         let [_, tools, documents, _] = template.arguments;
+        let mut has_tools = false;
         for (id, data, name, root) in [
             (tools, chat.tools, "tools", Root::Tool),
             (documents, chat.documents, "documents", Root::Document),
@@ -308,6 +312,7 @@ impl<'a> Session<'a> {
                 Some(data) => dicts(reader.read(data, name, root)?, name)?,
                 None => Val::None(Origin::TEMPLATE),
             };
+            has_tools |= matches!((root, &value), (Root::Tool, Val::List(tools)) if !tools.items.is_empty());
             if let Some(id) = id {
                 globals[id as usize] = value;
             }
@@ -334,6 +339,7 @@ impl<'a> Session<'a> {
             date: chat.date,
             checks_parts: chat.checks_parts,
             refuses_media: chat.refuses_media,
+            has_tools,
             prompt: None,
             typed,
         })
@@ -344,10 +350,13 @@ impl<'a> Session<'a> {
         if self.refuses_media {
             contents::check_media(self.messages)?;
         }
-        let rendered = self.render(self.messages, self.add_generation_prompt)?;
-        let rendering = self.finish(rendered)?;
+        let rendered = match self.render(self.messages, self.add_generation_prompt) {
+            Err(error) if self.checks_parts => return Err(refused::explained(self, error)),
+            rendered => rendered?,
+        };
+        let mut rendering = self.finish(rendered)?;
         if self.checks_parts {
-            contents::check(self, &rendering)?;
+            rendering.unwritten = contents::check(self, &rendering)?;
         }
         Ok(rendering)
     }
@@ -413,6 +422,19 @@ impl<'a> Session<'a> {
             self.prompt = Some(eval.run_from(tail).map(|()| eval.out.text).unwrap_or_default());
         }
         Ok(self.prompt.clone())
+    }
+
+    /// Whether the template takes the messages with an empty list of tools, where none was given.
+    pub(crate) fn takes_without_tools(&mut self) -> bool {
+        let [_, Some(tools), ..] = self.template.arguments else { return false };
+        if !matches!(self.globals[tools as usize], Val::None(_)) {
+            return false;
+        }
+        let Ok(none) = self.heap.list(&[], Origin::TEMPLATE) else { return false };
+        self.globals[tools as usize] = none;
+        let taken = self.render(self.messages, self.add_generation_prompt).is_ok();
+        self.globals[tools as usize] = Val::None(Origin::TEMPLATE);
+        taken
     }
 
     /// Gives the template another value of a variable.

@@ -36,7 +36,7 @@ pub struct LostReasoning {
 }
 
 /// The types of parts of content that are reasoning.
-const TYPES: [&str; 2] = ["thinking", "reasoning"];
+pub(crate) const TYPES: [&str; 2] = ["thinking", "reasoning"];
 /// The keys of such a part, or of such a field that is no string, that hold its words.
 const WORDS: [&str; 6] = ["thinking", "reasoning", "reasoning_content", "text", "content", "summary"];
 /// The marks that begin and end reasoning inside of content, of most models and of Gemma 4, and the bytes that both
@@ -237,10 +237,12 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
     }
 }
 
-/// The reasoning of the messages that a text has.
+/// The values of messages that a text has.
 pub(crate) struct Written<'r> {
     /// The pieces that are more than white space, with their origins.
     pub pieces: Vec<(u32, &'r str)>,
+    /// Whether any of them is of a node.
+    nodes: Vec<bool>,
 }
 
 impl<'r> Written<'r> {
@@ -251,8 +253,19 @@ impl<'r> Written<'r> {
             start = run.end as usize;
             (run.origin.0, text)
         });
-        let pieces = runs.filter(|(origin, text)| *origin != 0 && !text.trim().is_empty());
-        Self { pieces: pieces.collect() }
+        let pieces: Vec<_> = runs.filter(|(origin, text)| *origin != 0 && !text.trim().is_empty()).collect();
+        let mut nodes = Vec::new();
+        for (origin, _) in &pieces {
+            let at = *origin as usize;
+            nodes.resize(nodes.len().max(at + 1), false);
+            nodes[at] = true;
+        }
+        Self { pieces, nodes }
+    }
+
+    /// Whether any byte of a node is there.
+    pub(crate) fn has_node(&self, node: u32) -> bool {
+        self.nodes.get(node as usize).is_some_and(|is_there| *is_there)
     }
 
     /// Whether a value is there whose text begins so.
@@ -279,19 +292,11 @@ impl<'r> Written<'r> {
         }
     }
 
-    /// Whether any byte is there of what lies in a value.
-    pub(crate) fn has_within(&self, node: u32, origins: &Origins) -> bool {
-        let parent = |at: &u32| Some(origins.nodes[*at as usize].parent).filter(|parent| *parent != 0);
-        self.pieces
-            .iter()
-            .any(|(origin, _)| std::iter::successors(Some(*origin), parent).any(|at| at == node))
-    }
-
     /// Whether any byte is there of a string, or of a value that holds it and was written as a whole.
     pub(crate) fn has_string(&self, node: u32, origins: &Origins) -> bool {
         let mut at = node;
         while at != 0 {
-            if self.pieces.iter().any(|(origin, _)| *origin == at) {
+            if self.has_node(at) {
                 return true;
             }
             at = origins.nodes[at as usize].parent;
@@ -312,7 +317,7 @@ fn part_is_written(session: &mut Session<'_>, message: usize, one: &Reasoning<'_
     let messages = session.with_message(message, marked)?;
     let rendered = session.render(messages, session.add_generation_prompt)?;
     let rendering = session.finish(rendered)?;
-    Ok(Written::of(&rendering).pieces.iter().any(|(piece, _)| *piece == origin.0))
+    Ok(Written::of(&rendering).has_node(origin.0))
 }
 
 /// A part of a string and its origin.
