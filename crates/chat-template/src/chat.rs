@@ -272,8 +272,6 @@ pub(crate) struct Session<'a> {
     date: Option<DateTime>,
     checks_parts: bool,
     refuses_media: bool,
-    /// Whether there is any tool.
-    pub has_tools: bool,
     prompt: Option<String>,
     /// The keys of values that must not be printed.
     typed: Vec<String>,
@@ -303,7 +301,6 @@ impl<'a> Session<'a> {
             }
         }
         let [_, tools, documents, _] = template.arguments;
-        let mut has_tools = false;
         for (id, data, name, root) in [
             (tools, chat.tools, "tools", Root::Tool),
             (documents, chat.documents, "documents", Root::Document),
@@ -312,7 +309,6 @@ impl<'a> Session<'a> {
                 Some(data) => dicts(reader.read(data, name, root)?, name)?,
                 None => Val::None(Origin::TEMPLATE),
             };
-            has_tools |= matches!((root, &value), (Root::Tool, Val::List(tools)) if !tools.items.is_empty());
             if let Some(id) = id {
                 globals[id as usize] = value;
             }
@@ -339,7 +335,6 @@ impl<'a> Session<'a> {
             date: chat.date,
             checks_parts: chat.checks_parts,
             refuses_media: chat.refuses_media,
-            has_tools,
             prompt: None,
             typed,
         })

@@ -46,8 +46,9 @@ const OF_CALL: [&str; 4] = ["name", "arguments", "parameters", "input"];
 /// The parts that the template leaves out in whatever form they are.
 pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<Unwritten> {
     let written = Written::of(rendering);
-    let is_tool = |origin: &u32| session.origins.nodes[*origin as usize].root == Root::Tool;
-    let tools = session.has_tools && !written.pieces.iter().any(|(origin, _)| is_tool(origin));
+    let nodes = &session.origins.nodes;
+    let has_tools = nodes.iter().any(|node| node.root == Root::Tool && node.parent != 0);
+    let tools = has_tools && !written.pieces().any(|(origin, _)| nodes[origin as usize].root == Root::Tool);
     let mut messages = Vec::new();
     for index in 0..session.messages.len() {
         let Val::Dict(message) = session.messages[index] else { continue };
@@ -56,7 +57,7 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
             None | Some(Val::None(_)) if rendering.text().is_empty() => {}
             None | Some(Val::None(_)) => check_keys(session, &written, index, message)?,
             Some(content) if !is_written(session, &written, index, message, &content)? => {
-                messages.push(index)
+                messages.push(index);
             }
             Some(_) => {}
         }
@@ -64,6 +65,7 @@ pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<
             check_calls(session, &written, index, message)?;
         }
     }
+    check_empty_calls(session, rendering.text())?;
     Ok(Unwritten { messages, tools })
 }
 
@@ -208,6 +210,37 @@ fn check_calls(session: &Session<'_>, written: &Written<'_>, index: usize, messa
         }
     }
     Ok(())
+}
+
+/// Checks that an empty list of calls is written as none.
+fn check_empty_calls(session: &mut Session<'_>, text: &str) -> Result<()> {
+    let Some((messages, first)) = without_empty_calls(session)? else { return Ok(()) };
+    let Ok(without) = session.render(messages, session.add_generation_prompt) else { return Ok(()) };
+    if without.text == text {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{first}]: expected calls under its key \"tool_calls\", found an empty list, which the template does not \
+             treat as none: leave the key out, or write null"
+        ),
+    ))
+}
+
+/// The messages without lists of calls that are empty, and the first one that has one.
+pub(crate) fn without_empty_calls<'a>(session: &Session<'a>) -> Result<Option<(&'a [Val<'a>], usize)>> {
+    let is_kept = |(key, value): &(Val<'_>, Val<'_>)| !matches!(value, Val::List(list) if list.items.is_empty() && CALLS.iter().any(|name| key.is_text(name)));
+    let has_empty =
+        |message: &Val<'_>| matches!(message, Val::Dict(dict) if !dict.entries.iter().all(is_kept));
+    let Some(first) = session.messages.iter().position(has_empty) else { return Ok(None) };
+    let mut messages = session.messages.to_vec();
+    for message in &mut messages {
+        let Val::Dict(dict) = *message else { continue };
+        let entries: Vec<_> = dict.entries.iter().copied().filter(is_kept).collect();
+        *message = Val::Dict(session.heap.alloc(Dict::new(session.heap.slice(&entries)?, dict.origin))?);
+    }
+    Ok(Some((session.heap.slice(&messages)?, first)))
 }
 
 /// The path in a call of what a template leaves out of it; an empty one of the whole call.

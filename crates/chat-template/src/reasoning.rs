@@ -239,28 +239,34 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
 
 /// The values of messages that a text has.
 pub(crate) struct Written<'r> {
-    /// The pieces that are more than white space, with their origins.
-    pub pieces: Vec<(u32, &'r str)>,
-    /// Whether any of them is of a node.
+    rendering: &'r Rendering,
+    /// Whether any piece is of a node.
     nodes: Vec<bool>,
 }
 
 impl<'r> Written<'r> {
     pub(crate) fn of(rendering: &'r Rendering) -> Self {
-        let mut start = 0;
-        let runs = rendering.runs().iter().map(|run| {
-            let text = &rendering.text()[start..run.end as usize];
-            start = run.end as usize;
-            (run.origin.0, text)
-        });
-        let pieces: Vec<_> = runs.filter(|(origin, text)| *origin != 0 && !text.trim().is_empty()).collect();
-        let mut nodes = Vec::new();
-        for (origin, _) in &pieces {
-            let at = *origin as usize;
-            nodes.resize(nodes.len().max(at + 1), false);
-            nodes[at] = true;
+        let mut written = Self { rendering, nodes: Vec::with_capacity(64) };
+        for (origin, _) in written.pieces() {
+            let at = origin as usize;
+            if at >= written.nodes.len() {
+                written.nodes.resize(at + 1, false);
+            }
+            written.nodes[at] = true;
         }
-        Self { pieces, nodes }
+        written
+    }
+
+    /// The pieces that are more than white space, with their origins.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u32, &'r str)> + use<'r> {
+        let (runs, text) = (self.rendering.runs(), self.rendering.text());
+        let mut start = 0;
+        let pieces = runs.iter().map(move |run| {
+            let piece = &text[start..run.end as usize];
+            start = run.end as usize;
+            (run.origin.0, piece)
+        });
+        pieces.filter(|(origin, piece)| *origin != 0 && !piece.trim().is_empty())
     }
 
     /// Whether any byte of a node is there.
@@ -270,7 +276,7 @@ impl<'r> Written<'r> {
 
     /// Whether a value is there whose text begins so.
     pub(crate) fn begins(&self, node: u32, begin: &str) -> bool {
-        self.pieces.iter().any(|(origin, text)| *origin == node && text.trim_start().starts_with(begin))
+        self.pieces().any(|(origin, text)| origin == node && text.trim_start().starts_with(begin))
     }
 
     /// Whether any byte of a reasoning is there; none if that cannot be told from the pieces.
@@ -285,7 +291,7 @@ impl<'r> Written<'r> {
                 let words = memmem::Finder::new(one.words.as_bytes());
                 let is_in = |text: &str| words.find(text.as_bytes()).is_some();
                 let is_elsewhere = is_in(&string.text[..part.start]) || is_in(&string.text[part.end..]);
-                let mut pieces = self.pieces.iter().filter(|(origin, _)| *origin == node);
+                let mut pieces = self.pieces().filter(|(origin, _)| *origin == node);
                 let has_all = !is_elsewhere && pieces.any(|(_, text)| is_in(text));
                 (has_all || self.has_string(origins.nodes[node as usize].parent, origins)).then_some(true)
             }

@@ -1,7 +1,7 @@
 //! The forms of a conversation that a template takes which fails at it: each of them is tried.
 
 use crate::chat::Session;
-use crate::contents::part_of;
+use crate::contents::{part_of, without_empty_calls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reasoning::{Written, field};
 use crate::text::{Origin, Str};
@@ -31,7 +31,16 @@ pub(crate) fn explained(session: &mut Session<'_>, error: Error) -> Error {
         let first = taken(session, *form).ok()??;
         Some(format!("the content of messages[{first}] {what}"))
     });
-    let found = contents.or_else(|| session.takes_without_tools().then(|| "tools=[] is set".to_owned()));
+    let found = contents.or_else(|| {
+        let (messages, first) = without_empty_calls(session).ok()??;
+        session.render(messages, session.add_generation_prompt).ok()?;
+        Some(format!("the \"tool_calls\" of messages[{first}], an empty list, are left out"))
+    });
+    let found = found.or_else(|| {
+        session
+            .takes_without_tools()
+            .then(|| "its tools are an empty list, [], where there are none".to_owned())
+    });
     match found {
         Some(found) => error.with_advice(&format!("the template takes the conversation if {found}")),
         None => error,

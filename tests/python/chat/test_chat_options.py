@@ -339,6 +339,36 @@ def test_calls_that_a_template_leaves_out_are_an_error(tmp_path, folder, calls, 
         rows(path, folder, sample=sample)
 
 
+def test_empty_list_of_calls_is_none_or_an_error(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION | {"tool_calls": []}, ANSWER | {"tool_calls": []}]})
+    assert len(rows(path, folder, template=HEAD + FIRST_CALL + TAIL, train_on="all")) == 1
+    listed = "{{ m.content }}{%- if m.tool_calls is defined %}{{ m.tool_calls | tojson }}{%- endif %}"
+    expected = (
+        r'messages\[0\]: expected calls under its key "tool_calls", found an empty list, which the template does not'
+    )
+    with pytest.raises(gm.ShardError, match=expected):
+        rows(path, folder, template=HEAD + listed + TAIL, train_on="all")
+    first = listed.replace("m.tool_calls |", "m.tool_calls[0].name |")
+    advice = r'the template takes the conversation if the "tool_calls" of messages\[0\], an empty list, are left out'
+    with pytest.raises(gm.ShardError, match=advice):
+        rows(path, folder, template=HEAD + first + TAIL, train_on="all")
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"tool_calls": None}]})
+    assert len(rows(path, folder, template=HEAD + listed + TAIL, train_on="all")) == 1
+
+
+def test_name_in_a_header_is_not_trained_on(tmp_path, folder):
+    template = (
+        "{%- for m in messages %}{{ '<|im_start|>' + (m.name or m.role) + '\\n' + m.content }}"
+        "{{ '<|im_end|>\\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+    )
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION | {"name": "Ann"}, ANSWER | {"name": "assistant"}]})
+    assert trained_texts(folder, rows(path, folder, template=template)) == ["A<|im_end|>"]
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"name": "Bot"}]})
+    with pytest.raises(gm.ShardError, match=r'messages\[1\]: it begins with "'):
+        rows(path, folder, template=template)
+
+
 @pytest.mark.parametrize(
     ("content", "template", "advice"),
     [
@@ -350,10 +380,18 @@ def test_calls_that_a_template_leaves_out_are_an_error(tmp_path, folder, calls, 
             "{{ m.content[0].text + '' }}",
             'if the content of messages[0] is a list of parts, [{"type": "text", ',
         ),
-        ("words", "{%- for tool in tools %}{{ tool }}{%- endfor %}{{ m.content }}", "if tools=[] is set"),
+        (
+            "words",
+            "{%- for tool in tools %}{{ tool }}{%- endfor %}{{ m.content }}",
+            "if its tools are an empty list, [], where",
+        ),
         ("words", "{{ m.role + 1 }}", None),
         (5, PARTS_ALONE, None),
-        ("words", "{{ raise_exception('no tools') if tools is none }}{{ m.content }}", "if tools=[] is set"),
+        (
+            "words",
+            "{{ raise_exception('no tools') if tools is none }}{{ m.content }}",
+            "if its tools are an empty list, [], where",
+        ),
     ],
 )
 def test_error_of_a_template_names_what_it_takes(tmp_path, folder, content, template, advice):
