@@ -402,6 +402,11 @@ fn given<'a>(value: View<'a>, key: &str, what: &str, bracket: char) -> Result<Op
     }
 }
 
+/// Whether there is a string.
+fn is_text(found: Option<View<'_>>) -> bool {
+    found.is_some_and(|found| matches!(found.content(), Content::Text(_)))
+}
+
 /// The list of messages that was found under a key.
 fn list_of<'a>(
     field: &Field,
@@ -418,6 +423,13 @@ fn list_of<'a>(
     let advice = match &content {
         Content::Text(text) if text.trim_start().starts_with('[') => {
             ": write the list itself, or give the column the type JSON"
+        }
+        Content::Text(_) if argument == COMPLETION => {
+            ": write it as a message, [{\"role\": \"assistant\", \"content\": ...}]"
+        }
+        Content::Text(_) => "; gm.Text reads texts that are no conversations",
+        Content::Object if ["role", "from"].iter().any(|key| is_text(found.inside(key))) => {
+            ": write a list of one message"
         }
         _ if ["content", "value"].iter().any(|key| found.inside(key).is_some_and(View::is_array)) => {
             " of lists: write a list of objects"

@@ -409,6 +409,15 @@ def test_list_of_messages_in_another_shape_is_named(tmp_path, folder):
     path = write(tmp_path / "b.jsonl", {"messages": {"role": ["user"], "content": ["Q"]}})
     with pytest.raises(gm.ShardError, match="found an object of lists: write a list of objects"):
         rows(path, folder)
+    path = write(tmp_path / "c.jsonl", {"messages": ANSWER})
+    with pytest.raises(gm.ShardError, match="found an object: write a list of one message"):
+        rows(path, folder)
+    path = write(tmp_path / "d.jsonl", {"messages": "Q"})
+    with pytest.raises(gm.ShardError, match="found a string; gm.Text reads texts that are no conversations"):
+        rows(path, folder)
+    path = write(tmp_path / "e.jsonl", {"prompt": [QUESTION], "completion": "A"})
+    with pytest.raises(gm.ShardError, match='under the key "completion", found a string: write it as a message, '):
+        rows(path, folder, sample=gm.Completion("prompt", "completion", template=CALLING))
 
 
 def test_completion_that_repeats_its_prompt_is_an_error(tmp_path, folder):
