@@ -30,6 +30,10 @@ pub enum Count {
     AnswersWithoutStop,
     /// The template does not write a reasoning.
     LostReasoning,
+    /// It does not write a message, such as a system prompt.
+    UnwrittenMessages,
+    /// It writes none of the tools.
+    UnwrittenTools,
     /// A sample is cut.
     Cut,
     /// Tokens that are cut off.
@@ -46,7 +50,7 @@ pub enum Count {
 
 impl Count {
     /// The names that Python has for them, in their order.
-    pub const NAMES: [&str; 18] = [
+    pub const NAMES: [&str; 20] = [
         "records",
         "filtered",
         "refused",
@@ -59,6 +63,8 @@ impl Count {
         "without_stop",
         "answers_without_stop",
         "lost_reasoning",
+        "unwritten_messages",
+        "unwritten_tools",
         "cut",
         "cut_tokens",
         "cut_trained_tokens",

@@ -122,7 +122,9 @@ impl<'a> Auditor<'a> {
     ) -> Result<(), String> {
         // The message that each part of the text belongs to, by the part's end.
         let owners: Vec<_> = trained.rendering.spans().iter().map(|span| (span.end, owner(span))).collect();
-        let unwritten = trained.lost_reasoning.first().map(|lost| lost.message);
+        let lost_reasoning = trained.lost_reasoning.first().map(|lost| lost.message);
+        let unwritten = trained.rendering.unwritten();
+        let (unwritten, lacks_tools) = (unwritten.messages.first().copied(), unwritten.tools);
         let unstopped = trained.unstopped.clone();
         self.conversations.put(trained, &mut self.sample);
         self.ids.clear();
@@ -169,7 +171,9 @@ impl<'a> Auditor<'a> {
             (Count::Untrained, trained_count == 0, about(None)),
             (Count::OnlyStops, only_stops, about(None)),
             (Count::WithoutStop, !unstopped.is_empty(), about(unstopped.first().copied())),
-            (Count::LostReasoning, unwritten.is_some(), about(unwritten)),
+            (Count::LostReasoning, lost_reasoning.is_some(), about(lost_reasoning)),
+            (Count::UnwrittenMessages, unwritten.is_some(), about(unwritten)),
+            (Count::UnwrittenTools, lacks_tools, about(None)),
             (Count::Cut, !kept.is_empty(), about(cut_answers.first().copied())),
             (Count::CutUntrained, trained_count > 0 && cut_trained == trained_count, about(None)),
         ] {

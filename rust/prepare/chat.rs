@@ -306,8 +306,8 @@ impl Conversations {
             }
             let mut messages = self.in_memory(Given::View(list))?;
             if let Some(completion) = &self.completion {
-                let completion = list_of(completion, completion.of(values), values, COMPLETION)?;
-                messages = message::joined(messages, self.in_memory(Given::View(completion))?);
+                let list = list_of(completion, completion.of(values), values, COMPLETION)?;
+                messages = message::joined(messages, self.in_memory(Given::View(list))?, completion.key())?;
             }
             return match system {
                 None => Ok(Given::Value(messages)),
@@ -402,6 +402,11 @@ fn given<'a>(value: View<'a>, key: &str, what: &str, bracket: char) -> Result<Op
     }
 }
 
+/// Whether there is a string.
+fn is_text(found: Option<View<'_>>) -> bool {
+    found.is_some_and(|found| matches!(found.content(), Content::Text(_)))
+}
+
 /// The list of messages that was found under a key.
 fn list_of<'a>(
     field: &Field,
@@ -414,5 +419,22 @@ fn list_of<'a>(
     if found.is_array() {
         return Ok(found);
     }
-    Err(format!("expected {what} under the key {:?}, found {}", field.key(), found.content().name()))
+    let content = found.content();
+    let advice = match &content {
+        Content::Text(text) if text.trim_start().starts_with('[') => {
+            ": write the list itself, or give the column the type JSON"
+        }
+        Content::Text(_) if argument == COMPLETION => {
+            ": write it as a message, [{\"role\": \"assistant\", \"content\": ...}]"
+        }
+        Content::Text(_) => "; gm.Text reads texts that are no conversations",
+        Content::Object if ["role", "from"].iter().any(|key| is_text(found.inside(key))) => {
+            ": write a list of one message"
+        }
+        _ if ["content", "value"].iter().any(|key| found.inside(key).is_some_and(View::is_array)) => {
+            " of lists: write a list of objects"
+        }
+        _ => "",
+    };
+    Err(format!("expected {what} under the key {:?}, found {}{advice}", field.key(), content.name()))
 }

@@ -25,10 +25,22 @@ impl Completions {
         let Sample { text, trained, .. } = sample;
         text.push_str(&self.prompt.text_of(values, "prompt_field")?);
         let start = text.len();
-        text.push_str(&self.completion.text_of(values, "completion_field")?);
+        let completion = self.completion.text_of(values, "completion_field");
+        text.push_str(&completion.map_err(|error| self.with_advice(&error, values))?);
         if start < text.len() {
             trained.push(TrainedSpan::whole(start..text.len()));
         }
         Ok(())
+    }
+
+    /// An error about the completion, with what reads it if it is a list.
+    fn with_advice(&self, error: &str, values: &Values<'_>) -> String {
+        match self.completion.of(values) {
+            Some(list) if list.is_array() => {
+                let key = self.completion.key();
+                format!("{error}; gm.Chat({key:?}, train_on=\"last\") reads whole conversations")
+            }
+            _ => error.to_owned(),
+        }
     }
 }

@@ -12,14 +12,22 @@ pub(super) fn of<'a>(role: &'static str, content: Value<'a>) -> Value<'a> {
     Value::Object(vec![("role".into(), role.into()), ("content".into(), content)])
 }
 
-/// The messages of two lists.
-pub(super) fn joined<'a>(first: Value<'a>, second: Value<'a>) -> Value<'a> {
+/// The messages of a prompt, and of its completion under this key. The error says what was expected and found.
+pub(super) fn joined<'a>(first: Value<'a>, second: Value<'a>, key: &str) -> Result<Value<'a>, String> {
     match (first, second) {
+        (Value::List(messages), Value::List(others))
+            if !messages.is_empty() && others.starts_with(&messages) =>
+        {
+            Err(format!(
+                "expected the messages behind the prompt under the key {key:?}, found those of the prompt again; \
+                 gm.Chat({key:?}, train_on=\"last\") reads whole conversations"
+            ))
+        }
         (Value::List(mut messages), Value::List(others)) => {
             messages.extend(others);
-            Value::List(messages)
+            Ok(Value::List(messages))
         }
-        (first, _) => first,
+        (first, _) => Ok(first),
     }
 }
 

@@ -132,9 +132,9 @@ impl Source for Interruptible {
     }
 }
 
-/// The messages of a sample whose reasoning the template does not write, each with the field that has it, and those that end
-/// in no stop token.
-type Untrained = (Vec<(usize, String)>, Vec<usize>);
+/// The messages of a sample whose reasoning the template does not write, each with the field that has it; those that end in no
+/// stop token; those of which it writes nothing; and whether it writes none of the tools.
+type Untrained = (Vec<(usize, String)>, Vec<usize>, Vec<usize>, bool);
 
 /// For each sample of a record's conversation, given as JSON, the messages that are not trained on; and the error about lost
 /// reasoning.
@@ -162,7 +162,8 @@ pub fn untrained_of(
         let untrained = samples.into_iter().map(|sample| {
             let lost = sample.lost_reasoning.into_iter();
             let lost = lost.map(|LostReasoning { message, field }| (message, field)).collect();
-            (lost, sample.unstopped)
+            let unwritten = sample.rendering.unwritten().clone();
+            (lost, sample.unstopped, unwritten.messages, unwritten.tools)
         });
         Ok((untrained.collect(), rendered(OnLostReasoning::Error).err()))
     })?)

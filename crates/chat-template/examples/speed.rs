@@ -22,7 +22,11 @@ fn main() {
     let mut arguments = std::env::args().skip(1);
     let conversation = arguments.next().expect("the conversation's file");
     let conversation = std::fs::read(conversation).expect("the conversation can be read");
-    let chat = Chat { date: DateTime::parse("2026-11-05"), ..Chat::new(Data::Json(&conversation)) };
+    let chat = Chat {
+        date: DateTime::parse("2026-11-05"),
+        checks_parts: true,
+        ..Chat::new(Data::Json(&conversation))
+    };
     for path in arguments {
         let source = std::fs::read_to_string(&path).expect("the template can be read");
         let special = [("bos_token", "<s>"), ("eos_token", "</s>")];

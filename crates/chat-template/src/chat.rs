@@ -16,6 +16,7 @@ use crate::input::{Data, NoneFields, Reader, StringArguments, check_printed, inp
 use crate::mask::search;
 use crate::origin::{Origins, Root};
 use crate::program::Program;
+use crate::refused;
 use crate::rendering::{ROLES, Rendering};
 use crate::strftime::DateTime;
 use crate::text::{Origin, Run, Str};
@@ -80,7 +81,7 @@ pub struct Chat<'v> {
     pub none_fields: NoneFields,
     /// The treatment of arguments of calls that are strings.
     pub string_arguments: StringArguments,
-    /// Whether content in parts that the template does not take is an error.
+    /// Whether it is an error if the template leaves out words of messages that it would write in another form, or calls.
     pub checks_parts: bool,
     /// Whether parts of images, videos and audio are errors, as nothing comes with the text.
     pub refuses_media: bool,
@@ -344,10 +345,13 @@ impl<'a> Session<'a> {
         if self.refuses_media {
             contents::check_media(self.messages)?;
         }
-        let rendered = self.render(self.messages, self.add_generation_prompt)?;
-        let rendering = self.finish(rendered)?;
+        let rendered = match self.render(self.messages, self.add_generation_prompt) {
+            Err(error) if self.checks_parts => return Err(refused::explained(self, error)),
+            rendered => rendered?,
+        };
+        let mut rendering = self.finish(rendered)?;
         if self.checks_parts {
-            contents::check(self, &rendering)?;
+            rendering.unwritten = contents::check(self, &rendering)?;
         }
         Ok(rendering)
     }
@@ -413,6 +417,19 @@ impl<'a> Session<'a> {
             self.prompt = Some(eval.run_from(tail).map(|()| eval.out.text).unwrap_or_default());
         }
         Ok(self.prompt.clone())
+    }
+
+    /// Whether the template takes the messages with an empty list of tools, where none was given.
+    pub(crate) fn takes_without_tools(&mut self) -> bool {
+        let [_, Some(tools), ..] = self.template.arguments else { return false };
+        if !matches!(self.globals[tools as usize], Val::None(_)) {
+            return false;
+        }
+        let Ok(none) = self.heap.list(&[], Origin::TEMPLATE) else { return false };
+        self.globals[tools as usize] = none;
+        let taken = self.render(self.messages, self.add_generation_prompt).is_ok();
+        self.globals[tools as usize] = Val::None(Origin::TEMPLATE);
+        taken
     }
 
     /// Gives the template another value of a variable.

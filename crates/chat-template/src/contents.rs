@@ -1,14 +1,17 @@
-//! Content that a template does not take: in parts or an object, which it prints as Python spells them or leaves out; of a
-//! message of a role that it does not know, which many templates pass over; or under another key.
-
-use std::cell::LazyCell;
+//! Words of messages that a template leaves out: content of a kind that it does not take, which it prints as Python spells it or
+//! passes over; a message of a role that it does not know; words under another key; and tool calls.
 
 use crate::chat::Session;
 use crate::error::{Error, ErrorKind, Result};
-use crate::reasoning::{Written, field};
-use crate::rendering::Rendering;
+use crate::mask::{ASSISTANT, CALLS, USER};
+use crate::origin::{Origins, Root};
+use crate::reasoning::{TYPES, Written, field};
+use crate::rendering::{Rendering, Unwritten};
 use crate::text::{Origin, Str};
 use crate::value::{Dict, Val};
+
+/// The type of a part that is a text, and the key that has it.
+const TEXT: &str = "text";
 
 /// Words in the types of parts that are no texts.
 const MEDIA: [&str; 3] = ["image", "video", "audio"];
@@ -29,56 +32,96 @@ pub const MEDIA_KEYS: [&str; 12] = [
     "input_audio",
 ];
 
-/// The roles whose messages a template writes, or leaves out on purpose: many take no system prompt.
-const ROLES: [&str; 4] = ["user", "assistant", "system", "developer"];
+/// The roles that templates know. Many write no system prompt, in whatever form.
+const ROLES: [&str; 4] = [USER, ASSISTANT, "system", "developer"];
 
 /// The keys under which data sets have what a message says, in place of its content. Others name or order it, and a message
 /// without content may say nothing.
-const SAYING: [&str; 9] =
-    ["text", "value", "message", "body", "utterance", "prompt", "response", "question", "answer"];
+const SAYING: [&str; 11] = [
+    "text",
+    "value",
+    "message",
+    "body",
+    "utterance",
+    "prompt",
+    "response",
+    "question",
+    "answer",
+    "result",
+    "output",
+];
 
-/// Checks that the words of messages of other roles, and of content in parts and in objects, are in the text, and that parts,
-/// and objects in what a user or a model says, are not printed as Python spells them.
-pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<()> {
-    let written = LazyCell::new(|| Written::of(rendering));
+/// The keys of a call that say what is called.
+const OF_CALL: [&str; 4] = ["name", "arguments", "parameters", "input"];
+
+/// Checks that what messages say is in the text, and that parts, and objects in what a user or a model says, are not printed
+/// as Python spells them.
+///
+/// # Returns
+///
+/// The parts that the template leaves out in whatever form they are.
+pub(crate) fn check(session: &mut Session<'_>, rendering: &Rendering) -> Result<Unwritten> {
+    let written = Written::of(rendering);
+    let nodes = &session.origins.nodes;
+    let has_tools = nodes.iter().any(|node| node.root == Root::Tool && node.parent != 0);
+    let tools = has_tools && !written.pieces().any(|(origin, _)| nodes[origin as usize].root == Root::Tool);
+    let mut messages = Vec::new();
     for index in 0..session.messages.len() {
         let Val::Dict(message) = session.messages[index] else { continue };
         match field(message, "content") {
             // If nothing is written, nothing is trained on, which is another error.
-            None | Some(Val::None(_)) if !rendering.text().is_empty() => {
-                check_keys(session, &written, index, message)?;
+            None | Some(Val::None(_)) if rendering.text().is_empty() => {}
+            None | Some(Val::None(_)) => check_keys(session, &written, index, message)?,
+            Some(content) if !is_written(session, &written, index, message, &content)? => {
+                messages.push(index);
             }
-            Some(Val::Str(text)) => {
-                if let Some(role) = unknown_role(message)
-                    && is_lost(session, &written, *text)
-                {
-                    return Err(not_the_role(index, &role));
-                }
-            }
-            Some(content @ (Val::List(_) | Val::Dict(_))) => {
-                // The result of a tool is written as it is, as `transformers` writes it.
-                let is_result = unknown_role(message).is_some() && !holds_parts(&content);
-                if !is_result && prints(&written, &content) {
-                    let what = if let Val::Dict(_) = content { "object" } else { "list" };
-                    return Err(not_words(
-                        index,
-                        &content,
-                        &format!("prints the {what} as Python spells it"),
-                    ));
-                }
-                let Some(found) = lost(session, &written, &content) else { continue };
-                if takes_string(session, index, content.origin())? {
-                    return Err(not_words(index, &content, &found));
-                }
-                // It leaves out the message, however it is written.
-                if let Some(role) = unknown_role(message) {
-                    return Err(not_the_role(index, &role));
-                }
-            }
-            _ => {}
+            Some(_) => {}
+        }
+        if has_role(message, ASSISTANT) {
+            check_calls(session, &written, index, message)?;
         }
     }
-    Ok(())
+    check_empty_calls(session, rendering.text())?;
+    Ok(Unwritten { messages, tools })
+}
+
+/// Whether a message has a role.
+fn has_role(message: &Dict<'_>, name: &str) -> bool {
+    field(message, "role").is_some_and(|role| role.is_text(name))
+}
+
+/// Whether the content of a message is in the text. It is an error if it is not as it should be, or if it is left out because
+/// of what it is, or for a role that the template does not know.
+fn is_written<'a>(
+    session: &mut Session<'a>,
+    written: &Written<'_>,
+    index: usize,
+    message: &Dict<'a>,
+    content: &Val<'a>,
+) -> Result<bool> {
+    let role = unknown_role(message);
+    // The result of a tool is written as it is, as `transformers` writes it.
+    let is_result = role.is_some() && !holds_parts(content);
+    if !is_result && prints(written, content) {
+        let what = if let Val::Dict(_) = content { "object" } else { "list" };
+        return Err(not_words(index, content, &format!("prints the {what} as Python spells it")));
+    }
+    let Some(lost) = lost(written, &session.origins, content) else { return Ok(true) };
+    // A template may leave out the words of an answer beside its calls, and reasoning: the mask is derived from the others.
+    if matches!(content, Val::Str(_)) && role.is_none() && !has_role(message, USER) {
+        return Ok(false);
+    }
+    if let Some(form) = other_form(session, index, content)? {
+        return Err(match content {
+            _ if form == Form::Parts => not_as_parts(index, &lost.found),
+            Val::List(list) if list.items.get(lost.part).is_some_and(is_typed) => {
+                not_the_type(index, lost.part, kind_of_part(&list.items[lost.part]))
+            }
+            _ => not_words(index, content, &lost.found),
+        });
+    }
+    // It leaves out the message, however it is written.
+    role.map_or(Ok(false), |role| Err(not_the_role(index, &role)))
 }
 
 /// The role of a message, for messages, if it is none that templates leave out on purpose.
@@ -101,18 +144,42 @@ fn not_the_role(index: usize, role: &str) -> Error {
     )
 }
 
-/// The error of content in parts, or in an object.
+/// The error of content that is no string.
 fn not_words(index: usize, content: &Val<'_>, found: &str) -> Error {
-    let (kind, as_string) = if let Val::Dict(_) = content {
-        ("objects", "such as its JSON")
-    } else {
-        ("parts", "its texts joined")
+    let (kind, as_string) = match content {
+        Val::Dict(_) => ("objects", ", such as its JSON"),
+        Val::List(_) => ("parts", ", its texts joined"),
+        Val::Bool(..) => ("booleans", ""),
+        _ => ("numbers", ""),
     };
     Error::new(
         ErrorKind::Input,
         format!(
             "messages[{index}]: expected the words of its content in the text, found that the template takes no {kind} and \
-             {found}: write the content as one string, {as_string}, or give a template that takes {kind}"
+             {found}: write the content as one string{as_string}, or give a template that takes {kind}"
+        ),
+    )
+}
+
+/// The error of a part of another type than text.
+fn not_the_type(index: usize, part: usize, kind: &str) -> Error {
+    Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{index}]: expected parts of types that the template writes, found that it leaves out part {part}, of type \
+             {kind:?}: write it as a part of type \"text\", a call and its result as \"tool_calls\" and a message of the role \
+             \"tool\", or give a template that takes such parts"
+        ),
+    )
+}
+
+/// The error of content that is no list of parts, where only such are taken.
+fn not_as_parts(index: usize, found: &str) -> Error {
+    Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{index}]: expected the words of its content in the text, found that the template {found}: write the content \
+             as a list of parts, {{\"type\": \"text\", \"text\": ...}}, or give another template"
         ),
     )
 }
@@ -121,15 +188,12 @@ fn not_words(index: usize, content: &Val<'_>, found: &str) -> Error {
 fn check_keys(session: &Session<'_>, written: &Written<'_>, index: usize, message: &Dict<'_>) -> Result<()> {
     let mut lost = None;
     for (key, value) in message.entries {
-        match (key, value) {
-            (_, Val::List(_) | Val::Dict(_)) => return Ok(()), // such as the calls of a tool
-            (Val::Str(key), Val::Str(text)) if !text.text.trim().is_empty() && SAYING.contains(&key.text) => {
-                if !is_lost(session, written, **text) {
-                    return Ok(());
-                }
-                lost = lost.or(Some(key.text));
+        let Val::Str(key) = key else { continue };
+        if says(value) && (CALLS.contains(&key.text) || SAYING.contains(&key.text)) {
+            if CALLS.contains(&key.text) || has(written, &session.origins, value) {
+                return Ok(());
             }
-            _ => {}
+            lost = lost.or(Some(key.text));
         }
     }
     let Some(key) = lost else { return Ok(()) };
@@ -140,6 +204,71 @@ fn check_keys(session: &Session<'_>, written: &Written<'_>, index: usize, messag
              under {key:?}: rename the key"
         ),
     ))
+}
+
+/// Checks that the template writes the calls of a message, with what they are called with: else the model would be trained to
+/// stop where they belong, or to call something else; or would answer to the results of other calls.
+fn check_calls(session: &Session<'_>, written: &Written<'_>, index: usize, message: &Dict<'_>) -> Result<()> {
+    for key in CALLS {
+        let Some(value) = field(message, key) else { continue };
+        let calls = if let Val::List(calls) = value { calls.items } else { std::slice::from_ref(&value) };
+        for (at, call) in calls.iter().enumerate() {
+            let Some(lost) = lost_of_call(written, &session.origins, call) else { continue };
+            let at = if let Val::List(_) = value { format!("[{at}]") } else { String::new() };
+            return Err(Error::new(
+                ErrorKind::Input,
+                format!(
+                    "messages[{index}]: expected its calls in the text, found that the template leaves out {key}{at}{lost}: write \
+                     each as {{\"function\": {{\"name\": ..., \"arguments\": {{...}}}}}}, one in a message if the template takes one, \
+                     or give a template that takes such calls"
+                ),
+            ));
+        }
+    }
+    Ok(())
+}
+
+/// Checks that an empty list of calls is written as none.
+fn check_empty_calls(session: &mut Session<'_>, text: &str) -> Result<()> {
+    let Some((messages, first)) = without_empty_calls(session)? else { return Ok(()) };
+    let Ok(without) = session.render(messages, session.add_generation_prompt) else { return Ok(()) };
+    if without.text == text {
+        return Ok(());
+    }
+    Err(Error::new(
+        ErrorKind::Input,
+        format!(
+            "messages[{first}]: expected calls under its key \"tool_calls\", found an empty list, which the template does not \
+             treat as none: leave the key out, or write null"
+        ),
+    ))
+}
+
+/// The messages without lists of calls that are empty, and the first one that has one.
+pub(crate) fn without_empty_calls<'a>(session: &Session<'a>) -> Result<Option<(&'a [Val<'a>], usize)>> {
+    let is_kept = |(key, value): &(Val<'_>, Val<'_>)| !matches!(value, Val::List(list) if list.items.is_empty() && CALLS.iter().any(|name| key.is_text(name)));
+    let has_empty =
+        |message: &Val<'_>| matches!(message, Val::Dict(dict) if !dict.entries.iter().all(is_kept));
+    let Some(first) = session.messages.iter().position(has_empty) else { return Ok(None) };
+    let mut messages = session.messages.to_vec();
+    for message in &mut messages {
+        let Val::Dict(dict) = *message else { continue };
+        let entries: Vec<_> = dict.entries.iter().copied().filter(is_kept).collect();
+        *message = Val::Dict(session.heap.alloc(Dict::new(session.heap.slice(&entries)?, dict.origin))?);
+    }
+    Ok(Some((session.heap.slice(&messages)?, first)))
+}
+
+/// The path in a call of what a template leaves out of it; an empty one of the whole call.
+fn lost_of_call(written: &Written<'_>, origins: &Origins, call: &Val<'_>) -> Option<String> {
+    let Val::Dict(outer) = call else { return loses(written, origins, call).then(String::new) };
+    let (before, inner) = match field(outer, "function") {
+        Some(Val::Dict(inner)) => (".function", inner),
+        _ => ("", *outer),
+    };
+    let mut keys = OF_CALL.iter();
+    let lost = keys.find(|key| field(inner, key).is_some_and(|value| loses(written, origins, &value)))?;
+    Some(if *lost == "name" { String::new() } else { format!("{before}.{lost}") })
 }
 
 /// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens, and that nothing
@@ -219,66 +348,130 @@ fn prints(written: &Written<'_>, content: &Val<'_>) -> bool {
     }
 }
 
-/// How a message names the words of content that the rendering lacks. None: it has them, or there are none.
-fn lost(session: &Session<'_>, written: &Written<'_>, content: &Val<'_>) -> Option<String> {
-    if let Val::List(list) = content {
-        let mut texts = list.items.iter().map(text_of);
-        if let Some(part) = texts.position(|text| text.is_some_and(|text| is_lost(session, written, text))) {
-            return Some(format!("leaves out the text of part {part}"));
-        }
-    }
-    let says = match content {
-        Val::List(list) => list.items.iter().any(is_object),
-        _ => is_object(content),
-    };
-    let is_there = || {
-        let origin = content.origin().0;
-        written.has_string(origin, &session.origins) || written.has_within(origin, &session.origins)
-    };
-    (says && !is_there()).then(|| "leaves it out".to_owned())
+/// Content that the rendering lacks.
+struct Lost {
+    /// How a message names it.
+    found: String,
+    /// The first part of a list.
+    part: usize,
 }
 
-/// Whether a value is an object that is no part of content.
-fn is_object(value: &Val<'_>) -> bool {
-    let Val::Dict(object) = value else { return false };
-    let of_part = |key: &Val<'_>| {
-        key.as_str()
-            .is_some_and(|key| key.text == "type" || MEDIA.iter().any(|media| key.text.contains(media)))
+/// The part of content that the rendering lacks. None: it has all, or there is nothing.
+fn lost(written: &Written<'_>, origins: &Origins, content: &Val<'_>) -> Option<Lost> {
+    let Val::List(list) = content else {
+        let is_lost = says(content) && !has(written, origins, content);
+        return is_lost.then(|| Lost { found: "leaves it out".to_owned(), part: 0 });
     };
-    !object.entries.is_empty() && !object.entries.iter().any(|(key, _)| of_part(key))
+    let part = list.items.iter().position(|item| is_lost_part(written, origins, item))?;
+    let what = if text_of(&list.items[part]).is_some() { "the text of part" } else { "part" };
+    Some(Lost { found: format!("leaves out {what} {part}"), part })
 }
 
-/// Whether a string has words of which the rendering has nothing.
-fn is_lost(session: &Session<'_>, written: &Written<'_>, text: Str<'_>) -> bool {
-    !text.text.trim().is_empty() && !written.has_string(text.origin().0, &session.origins)
+/// Whether an item of a list that is content has another type than text.
+fn is_typed(item: &Val<'_>) -> bool {
+    kind_of_part(item) != TEXT
 }
 
-/// The text of a part.
-fn text_of<'a>(item: &Val<'a>) -> Option<Str<'a>> {
-    let part = match item {
-        Val::Str(text) => return Some(**text),
-        Val::Dict(part) => part,
-        _ => return None,
-    };
-    let is_text = field(part, "type").is_none_or(|kind| kind.is_text("text"));
-    match field(part, "text") {
-        Some(Val::Str(text)) if is_text => Some(*text),
+/// The type of an item of a list that is content.
+fn kind_of_part<'a>(item: &Val<'a>) -> &'a str {
+    let Val::Dict(part) = item else { return TEXT };
+    field(part, "type").and_then(|kind| kind.as_str()).map_or(TEXT, |kind| kind.text)
+}
+
+/// The text of such an item.
+fn text_of<'a>(item: &Val<'a>) -> Option<Val<'a>> {
+    match item {
+        Val::Str(_) => Some(*item),
+        Val::Dict(part) if kind_of_part(item) == TEXT => field(part, TEXT),
         _ => None,
     }
 }
 
-/// Whether the template writes the content of a message if it is a string.
-fn takes_string(session: &mut Session<'_>, index: usize, content: Origin) -> Result<bool> {
+/// Whether such an item says something of which the rendering has nothing.
+fn is_lost_part(written: &Written<'_>, origins: &Origins, item: &Val<'_>) -> bool {
+    let kind = kind_of_part(item);
+    let value = match text_of(item) {
+        Some(text) => text,
+        // Lost reasoning is another question.
+        _ if kind_of_media(item).is_some() || TYPES.iter().any(|reasoning| kind.contains(reasoning)) => {
+            return false;
+        }
+        _ => *item,
+    };
+    says(&value) && !has(written, origins, &value)
+}
+
+/// Whether a value says anything.
+fn says(value: &Val<'_>) -> bool {
+    match value {
+        Val::Str(text) => !text.text.trim().is_empty(),
+        Val::Bool(..) | Val::Int(..) | Val::Big(_) | Val::Float(..) => true,
+        Val::List(list) => list.items.iter().any(says),
+        Val::Dict(dict) => !dict.entries.is_empty(),
+        _ => false,
+    }
+}
+
+/// Whether any byte is in the text of what a value says. A template may write null, true, false and an empty string in words of
+/// its own: their keys stand for them.
+fn has(written: &Written<'_>, origins: &Origins, value: &Val<'_>) -> bool {
+    written.has_string(value.origin().0, origins)
+        || match value {
+            Val::List(list) => list.items.iter().any(|item| has(written, origins, item)),
+            Val::Dict(dict) => dict.entries.iter().any(|(key, value)| {
+                has(written, origins, value)
+                    || (matches!(value, Val::Bool(..)) || !says(value)) && has(written, origins, key)
+            }),
+            _ => false,
+        }
+}
+
+/// Whether the text lacks any string or number of a value.
+fn loses(written: &Written<'_>, origins: &Origins, value: &Val<'_>) -> bool {
+    match value {
+        Val::Bool(..) => false,
+        Val::List(list) => list.items.iter().any(|item| loses(written, origins, item)),
+        Val::Dict(dict) => dict.entries.iter().any(|(_, value)| loses(written, origins, value)),
+        _ => says(value) && !written.has_string(value.origin().0, origins),
+    }
+}
+
+/// A list of one part, which is this text.
+pub(crate) fn part_of<'a>(session: &Session<'a>, text: Val<'a>) -> Result<Val<'a>> {
+    let heap = session.heap;
+    let kind = (heap.constant("type")?, heap.constant(TEXT)?);
+    let part = Dict::new(heap.slice(&[kind, (heap.constant(TEXT)?, text)])?, Origin::TEMPLATE);
+    heap.list(heap.slice(&[Val::Dict(heap.alloc(part)?)])?, Origin::TEMPLATE)
+}
+
+/// A form of content.
+#[derive(PartialEq, Eq)]
+enum Form {
+    String,
+    Parts,
+}
+
+/// The form in which the template would write the content of a message.
+fn other_form(session: &mut Session<'_>, index: usize, content: &Val<'_>) -> Result<Option<Form>> {
+    let words = session.heap.str(Str::new("words", content.origin()))?;
+    if !matches!(content, Val::Str(_)) && takes(session, index, words, content.origin())? {
+        return Ok(Some(Form::String));
+    }
+    let part = part_of(session, words)?;
+    Ok(takes(session, index, part, content.origin())?.then_some(Form::Parts))
+}
+
+/// Whether the template writes other content of a message, which has this origin.
+fn takes<'a>(session: &mut Session<'a>, index: usize, content: Val<'a>, origin: Origin) -> Result<bool> {
     let Val::Dict(message) = session.messages[index] else { return Ok(false) };
-    let string = session.heap.str(Str::new("words", content))?;
     let entries: Vec<_> = message
         .entries
         .iter()
-        .map(|(key, value)| (*key, if key.is_text("content") { string } else { *value }))
+        .map(|(key, value)| (*key, if key.is_text("content") { content } else { *value }))
         .collect();
     let dict = Dict::new(session.heap.slice(&entries)?, message.origin);
     let messages = session.with_message(index, Val::Dict(session.heap.alloc(dict)?))?;
     let Ok(rendered) = session.render(messages, session.add_generation_prompt) else { return Ok(false) };
     let rendering = session.finish(rendered)?;
-    Ok(Written::of(&rendering).pieces.iter().any(|(origin, _)| *origin == content.0))
+    Ok(Written::of(&rendering).has_node(origin.0))
 }

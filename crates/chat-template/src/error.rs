@@ -63,6 +63,12 @@ impl Error {
         self
     }
 
+    /// The same error with advice behind its message.
+    pub(crate) fn with_advice(mut self, advice: &str) -> Self {
+        self.0.message = format!("{}; {advice}", self.0.message);
+        self
+    }
+
     /// The kind of fault.
     pub fn kind(&self) -> ErrorKind {
         self.0.kind

@@ -214,8 +214,14 @@ impl<'a, 'r> Reader<'a, 'r> {
                         continue;
                     }
                     let key = self.origins.name(name);
+                    // A template that loops over an object may write its keys without the values.
+                    let own = if inside.root == Root::Message && inside.level > 2 {
+                        Origin(self.node(inside, key))
+                    } else {
+                        origin
+                    };
                     let value = self.begun(begin, reader, inside, key)?;
-                    self.entries.push((self.heap.str(Str::new(name, origin))?, value));
+                    self.entries.push((self.heap.str(Str::new(name, own))?, value));
                 }
                 self.depth -= 1;
                 self.dict(begin, origin, is_message(context))?

@@ -25,6 +25,7 @@ mod origin;
 mod parser;
 mod program;
 mod reasoning;
+mod refused;
 mod rendering;
 mod resolve;
 mod scope;
@@ -41,7 +42,7 @@ pub use heap::Limits;
 pub use input::{Data, NoneFields, StringArguments};
 pub use mask::{SampleUnit, TrainOn, Trained, TrainedSpan, Training};
 pub use reasoning::{LostReasoning, OnLostReasoning};
-pub use rendering::{Rendering, Source, Span};
+pub use rendering::{Rendering, Source, Span, Unwritten};
 pub use strftime::DateTime;
 
 #[cfg(doctest)]

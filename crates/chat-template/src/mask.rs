@@ -17,10 +17,10 @@ use crate::heap::Limits;
 use crate::reasoning::{LostReasoning, OnLostReasoning, Trial, lost_error};
 use crate::rendering::{Rendering, Source};
 use finder::{merged, words_of};
-use messages::{ASSISTANT, Message, USER, check_flags, messages_of};
+use messages::{Message, check_flags, messages_of};
 
 pub(crate) use finder::{Finder, mask_error};
-pub(crate) use messages::{CALLS, REASONING, end_of_round};
+pub(crate) use messages::{ASSISTANT, CALLS, REASONING, USER, end_of_round};
 
 /// The parts of a conversation that are trained on.
 #[derive(Debug, Clone, PartialEq, Eq, Hash)]

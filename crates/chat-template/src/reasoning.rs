@@ -36,7 +36,7 @@ pub struct LostReasoning {
 }
 
 /// The types of parts of content that are reasoning.
-const TYPES: [&str; 2] = ["thinking", "reasoning"];
+pub(crate) const TYPES: [&str; 2] = ["thinking", "reasoning"];
 /// The keys of such a part, or of such a field that is no string, that hold its words.
 const WORDS: [&str; 6] = ["thinking", "reasoning", "reasoning_content", "text", "content", "summary"];
 /// The marks that begin and end reasoning inside of content, of most models and of Gemma 4, and the bytes that both
@@ -237,27 +237,46 @@ fn between_marks<'a>(string: Str<'a>, found: &mut Vec<Reasoning<'a>>) {
     }
 }
 
-/// The reasoning of the messages that a text has.
+/// The values of messages that a text has.
 pub(crate) struct Written<'r> {
-    /// The pieces that are more than white space, with their origins.
-    pub pieces: Vec<(u32, &'r str)>,
+    rendering: &'r Rendering,
+    /// Whether any piece is of a node.
+    nodes: Vec<bool>,
 }
 
 impl<'r> Written<'r> {
     pub(crate) fn of(rendering: &'r Rendering) -> Self {
+        let mut written = Self { rendering, nodes: Vec::with_capacity(64) };
+        for (origin, _) in written.pieces() {
+            let at = origin as usize;
+            if at >= written.nodes.len() {
+                written.nodes.resize(at + 1, false);
+            }
+            written.nodes[at] = true;
+        }
+        written
+    }
+
+    /// The pieces that are more than white space, with their origins.
+    pub(crate) fn pieces(&self) -> impl Iterator<Item = (u32, &'r str)> + use<'r> {
+        let (runs, text) = (self.rendering.runs(), self.rendering.text());
         let mut start = 0;
-        let runs = rendering.runs().iter().map(|run| {
-            let text = &rendering.text()[start..run.end as usize];
+        let pieces = runs.iter().map(move |run| {
+            let piece = &text[start..run.end as usize];
             start = run.end as usize;
-            (run.origin.0, text)
+            (run.origin.0, piece)
         });
-        let pieces = runs.filter(|(origin, text)| *origin != 0 && !text.trim().is_empty());
-        Self { pieces: pieces.collect() }
+        pieces.filter(|(origin, piece)| *origin != 0 && !piece.trim().is_empty())
+    }
+
+    /// Whether any byte of a node is there.
+    pub(crate) fn has_node(&self, node: u32) -> bool {
+        self.nodes.get(node as usize).is_some_and(|is_there| *is_there)
     }
 
     /// Whether a value is there whose text begins so.
     pub(crate) fn begins(&self, node: u32, begin: &str) -> bool {
-        self.pieces.iter().any(|(origin, text)| *origin == node && text.trim_start().starts_with(begin))
+        self.pieces().any(|(origin, text)| origin == node && text.trim_start().starts_with(begin))
     }
 
     /// Whether any byte of a reasoning is there; none if that cannot be told from the pieces.
@@ -272,26 +291,18 @@ impl<'r> Written<'r> {
                 let words = memmem::Finder::new(one.words.as_bytes());
                 let is_in = |text: &str| words.find(text.as_bytes()).is_some();
                 let is_elsewhere = is_in(&string.text[..part.start]) || is_in(&string.text[part.end..]);
-                let mut pieces = self.pieces.iter().filter(|(origin, _)| *origin == node);
+                let mut pieces = self.pieces().filter(|(origin, _)| *origin == node);
                 let has_all = !is_elsewhere && pieces.any(|(_, text)| is_in(text));
                 (has_all || self.has_string(origins.nodes[node as usize].parent, origins)).then_some(true)
             }
         }
     }
 
-    /// Whether any byte is there of what lies in a value.
-    pub(crate) fn has_within(&self, node: u32, origins: &Origins) -> bool {
-        let parent = |at: &u32| Some(origins.nodes[*at as usize].parent).filter(|parent| *parent != 0);
-        self.pieces
-            .iter()
-            .any(|(origin, _)| std::iter::successors(Some(*origin), parent).any(|at| at == node))
-    }
-
     /// Whether any byte is there of a string, or of a value that holds it and was written as a whole.
     pub(crate) fn has_string(&self, node: u32, origins: &Origins) -> bool {
         let mut at = node;
         while at != 0 {
-            if self.pieces.iter().any(|(origin, _)| *origin == at) {
+            if self.has_node(at) {
                 return true;
             }
             at = origins.nodes[at as usize].parent;
@@ -312,7 +323,7 @@ fn part_is_written(session: &mut Session<'_>, message: usize, one: &Reasoning<'_
     let messages = session.with_message(message, marked)?;
     let rendered = session.render(messages, session.add_generation_prompt)?;
     let rendering = session.finish(rendered)?;
-    Ok(Written::of(&rendering).pieces.iter().any(|(piece, _)| *piece == origin.0))
+    Ok(Written::of(&rendering).has_node(origin.0))
 }
 
 /// A part of a string and its origin.

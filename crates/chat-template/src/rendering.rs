@@ -16,6 +16,17 @@ pub struct Rendering {
     origins: Arc<Origins>,
     pub(crate) generations: Vec<(u32, u32)>,
     pub(crate) misplaced_generation: bool,
+    pub(crate) unwritten: Unwritten,
+}
+
+/// The parts of a conversation of which nothing is in the text, in whatever form they are, since the template has no use for
+/// them.
+#[derive(Debug, Clone, Default, PartialEq, Eq)]
+pub struct Unwritten {
+    /// The messages whose content that is, such as a system prompt.
+    pub messages: Vec<usize>,
+    /// Whether it is so of the tools.
+    pub tools: bool,
 }
 
 /// The source of bytes.
@@ -71,7 +82,12 @@ pub struct Span<'r> {
 impl Rendering {
     pub(crate) fn new(rendered: Rendered, origins: Arc<Origins>) -> Self {
         let Rendered { text, runs, generations, misplaced_generation } = rendered;
-        Self { text, runs, origins, generations, misplaced_generation }
+        Self { text, runs, origins, generations, misplaced_generation, unwritten: Unwritten::default() }
+    }
+
+    /// The parts of the conversation that the template leaves out, if [`Chat::checks_parts`](crate::Chat) asks for them.
+    pub fn unwritten(&self) -> &Unwritten {
+        &self.unwritten
     }
 
     /// The text.

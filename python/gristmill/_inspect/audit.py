@@ -28,6 +28,8 @@ KINDS = {
     "untrained": "train nothing",
     "only_stops": "train nothing but the tokens that end messages",
     "lost_reasoning": "have reasoning that the template does not write",
+    "unwritten_messages": "have a message of which the template writes nothing, such as a system prompt",
+    "unwritten_tools": "have tools of which the template writes nothing",
     "without_stop": "have an answer without a token at which the model stops",
     "cut": "are longer than sequence_length",
     "cut_untrained": "train nothing once they are cut",

@@ -97,8 +97,13 @@ def describe(found: dict[str, Any]) -> str:
 
 
 def _notes(conversation: Mapping[str, Any]) -> list[str]:
-    """The parts of a conversation that are not trained on."""
+    """The parts of a conversation that are not trained on, or not in the text."""
     notes = [
+        f"messages[{message}]: the template writes nothing of its content"
+        for message in conversation["unwritten_messages"]
+    ]
+    notes += ["the template writes nothing of the tools"] if conversation["unwritten_tools"] else []
+    notes += [
         f"messages[{lost['message']}]: the template does not write the reasoning of its {lost['field']!r}"
         for lost in conversation["lost_reasoning"]
     ]
@@ -158,14 +163,19 @@ class _Lines:
         self._last: tuple[tuple[int, int], Any] | None = None
 
     def untrained(self, shard: int, record: int, sample: int = 0) -> dict[str, Any]:
-        """The lost reasoning of a sample, the error about it, and the messages that train no stop token."""
+        """The parts of a sample that the template leaves out, the error about it, and messages without a stop token."""
         if self._last is None or self._last[0] != (shard, record):
             assert isinstance(self._source.sample, ChatPlan)
             self._last = (shard, record), _core.untrained_of(self._source.sample, self._line(shard, record))
         samples, error = self._last[1]
-        lost, without_stop = samples[sample]
-        fields = [{"message": message, "field": field} for message, field in lost]
-        return {"lost_reasoning": fields, "lost_reasoning_error": error, "without_stop": without_stop}
+        lost, without_stop, messages, tools = samples[sample]
+        return {
+            "lost_reasoning": [{"message": message, "field": field} for message, field in lost],
+            "lost_reasoning_error": error,
+            "without_stop": without_stop,
+            "unwritten_messages": messages,
+            "unwritten_tools": tools,
+        }
 
     def _line(self, shard: int, record: int) -> bytes:
         source = self._source

@@ -1,6 +1,7 @@
 """Options of `gm.Chat` about what a record holds beside its messages, and inside of them."""
 
 import json
+import re
 
 import pyarrow as pa
 import pyarrow.parquet as pq
@@ -14,7 +15,7 @@ CALLING = (
     "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' + (m.content or '') }}"
     "{%- for call in m.tool_calls or [] %}{%- set f = call.function or call %}{{ f.name + ':' }}"
     "{{ f.arguments if f.arguments is string else f.arguments | tojson }}{%- endfor %}"
-    "{%- if m.function_call %}{%- set a = m.function_call.arguments %}"
+    "{%- if m.function_call %}{%- set a = m.function_call.arguments %}{{ m.function_call.name }}"
     "{{ a if a is string else 'object ' + a | tojson }}{%- endif %}"
     "{{ (tail or '') + '<|im_end|>\\n' }}{%- endfor %}"
     "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
@@ -216,6 +217,8 @@ def test_state_of_before_continues_with_arguments_kept(tmp_path, folder):
         ({"role": "user", "id": "1", "text": " "}, None),
         ({"role": "user", "content": None, "model": "other words"}, None),
         ({"role": "user", "content": None, "text": "words"}, r"leaves out those under \"text\""),
+        ({"role": "tool", "tool_call_id": "1", "result": {"is": "fine"}}, r"leaves out those under \"result\""),
+        ({"role": "assistant", "value": "words", "choices": ["some"]}, r"leaves out those under \"value\""),
     ],
 )
 def test_words_elsewhere_than_in_the_content_are_an_error(tmp_path, folder, message, found):
@@ -227,12 +230,23 @@ def test_words_elsewhere_than_in_the_content_are_an_error(tmp_path, folder, mess
         return
     with pytest.raises(gm.ShardError, match=rf"record 0, byte 0: messages\[0\]: .*{found}"):
         rows(path, folder, sample=sample)
-    written = template.replace("m.content", "(m.content or m.text or m.value) | tojson")
+    written = template.replace("m.content", "(m.content or m.text or m.value or m.result) | tojson")
     assert len(rows(path, folder, sample=gm.Chat(template=written, train_on="all"))) == 1
 
 
 HEAD, TAIL = "{%- for m in messages %}{{ '<|im_start|>' + m.role + '\\n' }}", "{{ '<|im_end|>\\n' }}{%- endfor %}"
 STRINGS_ALONE = "{%- if m.content is string %}{{ m.content }}{%- endif %}"
+TEXT = {"type": "text", "text": "Some"}
+TEXTS = (
+    "{%- if m.content is string %}{{ m.content }}{%- else %}{{ m.content | map(attribute='text') | join }}{%- endif %}"
+)
+PARTS_ALONE = "{%- if m.content is not string %}{%- for part in m.content %}{{ part.text }}{%- endfor %}{%- endif %}"
+TYPED_PARTS_ALONE = PARTS_ALONE.replace("in m.content", "in m.content if part.type == 'text'")
+EACH_ITEM = "{%- if m.content is string %}{{ m.content }}{%- else %}{%- for item in m.content %}{{ item | tojson }}"
+EACH_ITEM += "{%- endfor %}{%- endif %}"
+KEYS = "{{ m.content if m.content is string else m.content | join }}"
+FIRST_ITEM = "{{ m.content if m.content is string else m.content[0] | tojson }}"
+NO_HUMANS = "{%- if m.role != 'human' %}{{ m.content }}{%- endif %}"
 NO_TOOLS = "{%- if m.role != 'tool' %}{{ m.content | tojson }}{%- endif %}"
 
 
@@ -242,7 +256,27 @@ NO_TOOLS = "{%- if m.role != 'tool' %}{{ m.content | tojson }}{%- endif %}"
         ("user", {"words": "some"}, STRINGS_ALONE, "takes no objects and leaves it out: .* such as its JSON"),
         ("user", {"number": 5}, STRINGS_ALONE, "takes no objects and leaves it out"),
         ("tool", {"weather": {"is": "fine"}}, STRINGS_ALONE, "takes no objects and leaves it out"),
-        ("tool", [{"weather": "fine"}], STRINGS_ALONE, "takes no parts and leaves it out: .* its texts joined"),
+        ("tool", [{"weather": "fine"}], STRINGS_ALONE, "takes no parts and leaves out part 0: .* its texts joined"),
+        ("user", 5, STRINGS_ALONE, "takes no numbers and leaves it out: write the content as one string, or"),
+        ("assistant", 5.5, STRINGS_ALONE, "takes no numbers and leaves it out"),
+        ("assistant", True, STRINGS_ALONE, "takes no booleans and leaves it out"),
+        ("human", 5, NO_HUMANS, 'a role that the template knows .*, found "human"'),
+        ("tool", [5, 7], STRINGS_ALONE, "takes no parts and leaves out part 0"),
+        ("tool", [["fine"], [5]], STRINGS_ALONE, "takes no parts and leaves out part 0"),
+        # Only the keys of an object are written.
+        ("user", {"words": "some"}, EACH_ITEM, "takes no objects and leaves it out"),
+        ("tool", {"weather": {"is": "fine"}, "at": 5}, EACH_ITEM, "takes no objects and leaves it out"),
+        ("tool", [{"weather": "fine"}, {"weather": "windy"}], FIRST_ITEM, "leaves out part 1"),
+        ("user", [TEXT, {"type": "refusal", "refusal": "No"}], TEXTS, 'it leaves out part 1, of type "refusal"'),
+        ("assistant", [TEXT, {"type": "tool_use", "input": {"city": "X"}}], TEXTS, 'part 1, of type "tool_use"'),
+        ("user", [{"type": "text", "content": "words"}], TEXTS, "leaves out part 0"),
+        ("user", "words", PARTS_ALONE, "leaves it out: write the content as a list of parts"),
+        ("user", ["words"], TYPED_PARTS_ALONE, "leaves out the text of part 0: write the content as a list of parts"),
+        ("tool", {"at": 5}, PARTS_ALONE, "leaves it out: write the content as a list of parts"),
+        ("user", [TEXT, {"type": "thinking", "thinking": "other words"}], TEXTS, None),
+        ("user", [TEXT, {"type": "text", "text": ""}, {"type": "text", "text": None}], TEXTS, None),
+        ("tool", {"is_fine": True, "at": None}, KEYS, None),
+        ("user", 5, "{{ m.content }}", None),
         ("user", ["some", "words"], STRINGS_ALONE, "takes no parts and leaves out the text of part 0"),
         ("tool", "fine", NO_TOOLS, 'expected a role that the template knows .*, found "tool"'),
         ("tool", {"weather": "fine"}, NO_TOOLS, 'expected a role that the template knows .*, found "tool"'),
@@ -274,6 +308,149 @@ def test_content_that_is_no_string_is_not_left_out_in_silence(tmp_path, folder, 
         return
     with pytest.raises(gm.ShardError, match=rf"record 0, byte 0: messages\[0\]: .*{found}"):
         rows(path, folder, sample=sample)
+
+
+FIRST_CALL = (
+    "{%- if m.tool_calls %}{%- set f = m.tool_calls[0].function or m.tool_calls[0] %}{{ f.name }}"
+    "{%- if f.arguments is mapping %}{{ f.arguments | tojson }}{%- endif %}{%- endif %}{{ m.content or '' }}"
+)
+KEYS_OF_CALL = "{%- for call in m.tool_calls or [] %}{{ call.name }}{%- for key in call.arguments %}{{ key }}"
+KEYS_OF_CALL += "{%- endfor %}{%- endfor %}{{ m.content or '' }}"
+NO_CALLS = "{{ m.content }}"
+
+
+@pytest.mark.parametrize("trained", [True, False])
+@pytest.mark.parametrize(
+    ("calls", "template", "found"),
+    [
+        ([{"name": "f", "arguments": {"x": 1}}], FIRST_CALL, None),
+        ([{"name": "f", "arguments": {"x": "", "y": None, "z": True}}], KEYS_OF_CALL, None),
+        ([{"name": "f", "arguments": {"x": "words"}}], KEYS_OF_CALL, "tool_calls[0].arguments"),
+        ([{"name": "f", "arguments": {"x": [{"y": 5}]}}], KEYS_OF_CALL, "tool_calls[0].arguments"),
+        ([{"name": "f", "parameters": {"x": 1}}], FIRST_CALL, "tool_calls[0].parameters"),
+        ([{"function": {"name": "f", "arguments": ["x"]}}], FIRST_CALL, "tool_calls[0].function.arguments"),
+        ([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}], FIRST_CALL, "tool_calls[1]"),
+        (json.dumps([{"name": "f"}]), KEYS_OF_CALL, "tool_calls"),
+        ([{"name": "f"}], NO_CALLS, "tool_calls[0]"),
+    ],
+)
+def test_calls_that_a_template_leaves_out_are_an_error(tmp_path, folder, calls, template, found, trained):
+    message = {"role": "assistant", "content": "Words", "tool_calls": calls, "train": trained}
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION, message, QUESTION, ANSWER]})
+    sample = gm.Chat(template=HEAD + template + TAIL, train_on="all")
+    if found is None:
+        assert len(rows(path, folder, sample=sample)) == 1
+        return
+    expected = f"messages[1]: expected its calls in the text, found that the template leaves out {found}: write each as"
+    with pytest.raises(gm.ShardError, match=re.escape(expected)):
+        rows(path, folder, sample=sample)
+
+
+def test_empty_list_of_calls_is_none_or_an_error(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION | {"tool_calls": []}, ANSWER | {"tool_calls": []}]})
+    assert len(rows(path, folder, template=HEAD + FIRST_CALL + TAIL, train_on="all")) == 1
+    listed = "{{ m.content }}{%- if m.tool_calls is defined %}{{ m.tool_calls | tojson }}{%- endif %}"
+    expected = (
+        r'messages\[0\]: expected calls under its key "tool_calls", found an empty list, which the template does not'
+    )
+    with pytest.raises(gm.ShardError, match=expected):
+        rows(path, folder, template=HEAD + listed + TAIL, train_on="all")
+    first = listed.replace("m.tool_calls |", "m.tool_calls[0].name |")
+    advice = r'the template takes the conversation if the "tool_calls" of messages\[0\], an empty list, are left out'
+    with pytest.raises(gm.ShardError, match=advice):
+        rows(path, folder, template=HEAD + first + TAIL, train_on="all")
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"tool_calls": None}]})
+    assert len(rows(path, folder, template=HEAD + listed + TAIL, train_on="all")) == 1
+
+
+def test_name_in_a_header_is_not_trained_on(tmp_path, folder):
+    template = (
+        "{%- for m in messages %}{{ '<|im_start|>' + (m.name or m.role) + '\\n' + m.content }}"
+        "{{ '<|im_end|>\\n' }}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{ '<|im_start|>assistant\\n' }}{%- endif %}"
+    )
+    path = write(tmp_path / "a.jsonl", {"messages": [QUESTION | {"name": "Ann"}, ANSWER | {"name": "assistant"}]})
+    assert trained_texts(folder, rows(path, folder, template=template)) == ["A<|im_end|>"]
+    path = write(tmp_path / "b.jsonl", {"messages": [QUESTION, ANSWER | {"name": "Bot"}]})
+    with pytest.raises(gm.ShardError, match=r'messages\[1\]: it begins with "'):
+        rows(path, folder, template=template)
+
+
+@pytest.mark.parametrize(
+    ("content", "template", "advice"),
+    [
+        ([TEXT], "{{ m.role + m.content }}", "if the content of messages[0] is one string"),
+        (5, "{{ m.role + m.content }}", "if the content of messages[0] is one string"),
+        (None, "{{ m.role + m.content }}", 'if the content of messages[0] is ""'),
+        (
+            "words",
+            "{{ m.content[0].text + '' }}",
+            'if the content of messages[0] is a list of parts, [{"type": "text", ',
+        ),
+        (
+            "words",
+            "{%- for tool in tools %}{{ tool }}{%- endfor %}{{ m.content }}",
+            "if its tools are an empty list, [], where",
+        ),
+        ("words", "{{ m.role + 1 }}", None),
+        (5, PARTS_ALONE, None),
+        (
+            "words",
+            "{{ raise_exception('no tools') if tools is none }}{{ m.content }}",
+            "if its tools are an empty list, [], where",
+        ),
+    ],
+)
+def test_error_of_a_template_names_what_it_takes(tmp_path, folder, content, template, advice):
+    path = write(tmp_path / "a.jsonl", {"messages": [{"role": "user", "content": content}, ANSWER]})
+    with pytest.raises(gm.ShardError, match="line 1 of the template") as error:
+        rows(path, folder, template=HEAD + template + TAIL, train_on="all")
+    assert str(error.value).partition("; the template takes the conversation ")[2].startswith(advice or "")
+    assert ("; the template takes the conversation " in str(error.value)) == bool(advice)
+
+
+def test_list_of_messages_in_another_shape_is_named(tmp_path, folder):
+    path = write(tmp_path / "a.jsonl", {"messages": json.dumps([QUESTION, ANSWER])})
+    with pytest.raises(gm.ShardError, match="found a string: write the list itself"):
+        rows(path, folder)
+    path = write(tmp_path / "b.jsonl", {"messages": {"role": ["user"], "content": ["Q"]}})
+    with pytest.raises(gm.ShardError, match="found an object of lists: write a list of objects"):
+        rows(path, folder)
+    path = write(tmp_path / "c.jsonl", {"messages": ANSWER})
+    with pytest.raises(gm.ShardError, match="found an object: write a list of one message"):
+        rows(path, folder)
+    path = write(tmp_path / "d.jsonl", {"messages": "Q"})
+    with pytest.raises(gm.ShardError, match="found a string; gm.Text reads texts that are no conversations"):
+        rows(path, folder)
+    path = write(tmp_path / "e.jsonl", {"prompt": [QUESTION], "completion": "A"})
+    with pytest.raises(gm.ShardError, match='under the key "completion", found a string: write it as a message, '):
+        rows(path, folder, sample=gm.Completion("prompt", "completion", template=CALLING))
+
+
+def test_completion_that_repeats_its_prompt_is_an_error(tmp_path, folder):
+    sample = gm.Completion("prompt", "completion", template=CALLING)
+    for prompt in ([QUESTION], [{"role": "system", "content": "S"}, QUESTION]):
+        path = write(tmp_path / "a.jsonl", {"prompt": prompt, "completion": [*prompt, ANSWER]})
+        with pytest.raises(
+            gm.ShardError, match=r'behind the prompt under the key "completion", found .* gm.Chat\("comp'
+        ):
+            rows(path, folder, sample=sample)
+    path = write(tmp_path / "b.jsonl", {"prompt": [QUESTION, ANSWER, QUESTION], "completion": [ANSWER]})
+    assert len(rows(path, folder, sample=sample)) == 1
+    path = write(tmp_path / "c.jsonl", {"prompt": "Q", "completion": [QUESTION, ANSWER]})
+    expected = r'a string under the key "completion", found a list; gm.Chat\("completion", train_on="last"\) reads'
+    with pytest.raises(gm.ShardError, match=expected):
+        rows(path, folder, sample=gm.Completion("prompt", "completion"))
+
+
+def test_part_of_an_image_without_a_type_is_an_error(tmp_path, folder):
+    parts = [{"image": "a.png"}, {"text": "Q"}]
+    path = write(tmp_path / "a.jsonl", {"messages": [{"role": "user", "content": parts}, ANSWER]})
+    with pytest.raises(gm.ShardError, match=r'messages\[0\]: expected parts of texts, found one of type "image"'):
+        rows(path, folder, template=HEAD + TEXTS + TAIL)
+    parts = [{"image": None, "text": "Q"}]
+    path = write(tmp_path / "b.jsonl", {"messages": [{"role": "user", "content": parts}, ANSWER]})
+    assert len(rows(path, folder, template=HEAD + TEXTS + TAIL, train_on="all")) == 1
 
 
 PARTS = [{"type": "text", "text": "one"}, {"type": "text", "text": "two"}]

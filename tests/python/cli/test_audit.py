@@ -234,6 +234,43 @@ def test_lost_reasoning_and_missing_stops_are_found(tmp_path, folder, capsys):
     assert stopless == [(0, 1), (1, 3)]
 
 
+def test_messages_and_tools_that_the_template_does_not_write_are_found(tmp_path, folder, capsys):
+    question, answer = {"role": "user", "content": "Q"}, {"role": "assistant", "content": "A"}
+    developer, system = ({"role": role, "content": "Be brief."} for role in ("developer", "system"))
+    rows = [[question, answer], [developer, question, answer], [question, answer, system, question, answer]]
+    rows.append([{**system, "content": ""}, question, answer])
+    tools = {"tools": [{"type": "function", "function": {"name": "f"}}]}
+    records = [*({"messages": messages} for messages in rows), {"messages": rows[0]} | tools]
+    (tmp_path / "a.jsonl").write_text("\n".join(map(json.dumps, records)))
+    template = (
+        "{%- for m in messages %}{%- if m.role in ['user', 'assistant'] %}"
+        "{{- '<|im_start|>' + m.role + '\\n' + m.content + '<|im_end|>\\n' }}{%- endif %}{%- endfor %}"
+        "{%- if add_generation_prompt %}{{- '<|im_start|>assistant\\n' }}{%- endif %}"
+    )
+    settings = ["--tokenizer", folder, "--set", "tools=tools", "--set"]
+    found = run_json(capsys, "audit", tmp_path / "a.jsonl", *settings, f"template={template}")
+    assert (found["total"]["unwritten_messages"], found["total"]["unwritten_tools"]) == (2, 1)
+    places = [(one["record"], one["message"]) for one in found["findings"] if one["kind"].startswith("unwritten")]
+    assert places == [(1, 0), (2, 2), (4, None)]
+    found = run_json(
+        capsys, "inspect", "chats", tmp_path / "a.jsonl", "--records", 9, *settings, f"template={template}"
+    )
+    unwritten = [(one["unwritten_messages"], one["unwritten_tools"]) for one in found["conversations"]]
+    assert unwritten == [([], False), ([0], False), ([2], False), ([], False), ([], True)]
+    assert (
+        main.run(
+            [*map(str, ["inspect", "chats", tmp_path / "a.jsonl", "--records", 9, *settings, f"template={template}"])]
+        )
+        == 0
+    )
+    shown = capsys.readouterr().out
+    assert "messages[2]: the template writes nothing of its content\n" in shown
+    assert "the template writes nothing of the tools\n" in shown
+    written = "{{ tools | tojson if tools }}" + template.replace("if m.role in ['user', 'assistant']", "if m.content")
+    found = run_json(capsys, "audit", tmp_path / "a.jsonl", *settings, f"template={written}")
+    assert (found["total"]["unwritten_messages"], found["total"]["unwritten_tools"]) == (0, 0)
+
+
 def test_samples_of_turns_are_counted_by_conversation(tmp_path, folder, capsys):
     (tmp_path / "a.jsonl").write_text(json.dumps({"messages": conversation(11)}))
     template = gm.ChatTemplate.from_pretrained(folder)

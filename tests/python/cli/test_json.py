@@ -7,7 +7,7 @@ import numpy as np
 import pytest
 
 import gristmill as gm
-from chat_models import write_chatml
+from chat_models import CHATML, write_chatml
 from command_line import checked, run_json, shard_of
 from gristmill._bench import child, contenders, latency, run
 from gristmill._cli import main
@@ -136,8 +136,11 @@ def test_inspect_chat(tmp_path, capsys):
     messages[1]["reasoning"] = "c"
     shard.write_text(json.dumps({"messages": messages}))
     seen = assert_listed(run_json(capsys, *command, "--set", 'stop_tokens=["<|im_start|>"]'), "Conversations")
-    of_turns = assert_listed(run_json(capsys, *command, "--set", "samples=turns"), "Conversations")
-    assert seen | of_turns == table("Conversations").keys()
+    seen |= assert_listed(run_json(capsys, *command, "--set", "samples=turns"), "Conversations")
+    shard.write_text(json.dumps({"messages": [{"role": "system", "content": "d"}, *messages]}))
+    template = "template=" + CHATML.replace("in messages", "in messages if message.role != 'system'")
+    seen |= assert_listed(run_json(capsys, *command, "--set", template), "Conversations")
+    assert seen == table("Conversations").keys()
 
 
 def test_audit(tmp_path, capsys):

@@ -85,10 +85,10 @@ pub(super) fn traces(rendering: &Rendering, messages: usize) -> Vec<Trace> {
     traces
 }
 
-/// The message whose words a run is, and which part of it; roles are no words.
+/// The message whose words a run is, and which part of it; roles and names, which stand in headers, are no words.
 pub(super) fn words_of(rendering: &Rendering, run: &Run) -> Option<(usize, Part)> {
     match rendering.source(run.origin.0) {
-        Source::Message { part: "role", .. } => None,
+        Source::Message { part: "role" | "name", .. } => None,
         Source::Message { message, part } if REASONING.contains(&part) => Some((message, Part::Reasoning)),
         Source::Message { message, part } if CALLS.contains(&part) => Some((message, Part::ToolCalls)),
         Source::Message { message, .. } => Some((message, Part::Content)),
@@ -333,7 +333,7 @@ impl<'a, 'r> Finder<'a, 'r> {
         Ok(same.is_some_and(|same| same.text == self.text()))
     }
 
-    /// Checks that no role is in front of the words that are trained on.
+    /// Checks that no role, nor a name, is in front of the words that are trained on.
     pub(super) fn check_header(&self, start: usize, region: &Region) -> Result<()> {
         let words =
             region.own.iter().find(|(own, _)| own.end > start).map_or(region.bytes.end, |(own, _)| own.start);
@@ -341,7 +341,8 @@ impl<'a, 'r> Finder<'a, 'r> {
         for run in self.rendering.runs() {
             let bytes = begin..run.end as usize;
             begin = bytes.end;
-            let is_role = matches!(self.rendering.source(run.origin.0), Source::Message { part: "role", .. });
+            let source = self.rendering.source(run.origin.0);
+            let is_role = matches!(source, Source::Message { part: "role" | "name", .. });
             if is_role && start <= bytes.start && bytes.end <= words {
                 return Err(mask_error(format!(
                     "it begins with {:?}, and the template writes no such generation prompt: the model would be trained to \

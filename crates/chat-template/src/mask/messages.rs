@@ -160,6 +160,7 @@ pub(super) fn messages_of<'a>(values: &[Val<'a>], train_key: Option<&str>) -> Re
 pub(super) fn is_said(value: Val<'_>) -> bool {
     match value {
         Val::Str(text) => !text.text.trim().is_empty(),
+        Val::Int(..) | Val::Big(_) | Val::Float(..) | Val::Bool(true, _) => true,
         Val::List(list) => !list.items.is_empty(),
         Val::Dict(dict) => !dict.entries.is_empty(),
         _ => false,
@@ -173,6 +174,6 @@ pub(crate) const CALLS: [&str; 2] = ["tool_calls", "function_call"];
 pub(crate) const REASONING: [&str; 3] = ["reasoning_content", "thinking", "reasoning"];
 
 /// The role whose messages the model generates.
-pub(super) const ASSISTANT: &str = "assistant";
+pub(crate) const ASSISTANT: &str = "assistant";
 /// The role of questions.
-pub(super) const USER: &str = "user";
+pub(crate) const USER: &str = "user";
