@@ -132,6 +132,8 @@ def read(
     """
     file = Place(Address.of(checks.path("path", path), storage_options=storage_options))
     found = [*_of_file(file, _Read(checks.text("split", split), repeats), Fraction(1), 0)]
+    if not found:
+        raise ArgumentError(f"{file}: split={split!r}: expected a folder with a weight above 0 in it, found none")
     scale = math.lcm(*(part.weight.denominator for part in found))
     whole = [int(part.weight * scale) for part in found]
     least = math.gcd(*whole)
@@ -201,13 +203,15 @@ def _of_node(
     values = _values_of(file, node, share)
     # Outer ones win, as in Energon.
     wanted = wanted._replace(subflavors={**subflavors_of(file, node), **wanted.subflavors})
-    kind = next((kind for kind in _KINDS if kind in values), None)
-    if kind is None or (joins := values.keys() & REFUSED):
-        found = ", ".join(sorted(joins if kind else map(str, values))) or "nothing else"
+    expected = f"{file}: expected a path, or a blend with weights or repetitions, found"
+    if joins := values.keys() & REFUSED:
         raise ArgumentError(
-            f"{file}: expected a path, or a blend with weights or repetitions, found {found}: joins are not offered; "
-            "write the samples of both into one folder, or read the other one as aux of a gm.RecordFunction"
+            f"{expected} {', '.join(sorted(joins))}: joins are not offered; write the samples of both into one "
+            "folder, or read the other one as aux of a gm.RecordFunction"
         )
+    kind = next((kind for kind in _KINDS if kind in values), None)
+    if kind is None:
+        raise ArgumentError(f"{expected} {', '.join(sorted(map(str, values))) or 'none'}")
     check_keys(file, values, {kind, "subset", *(_OF_FOLDER if kind == "path" else ())})
     if kind != "path":
         wanted = wanted._replace(subset=_share(file, values.get("subset"), wanted.subset))

@@ -419,7 +419,10 @@ def test_metadatasets_that_are_not_offered_are_refused(folder):
     for split, match in [
         ({"join": []}, "found join: joins are not offered"),
         ({"path": here, "aux": {"x": here}}, "its aux 'x' is read by record=gm.RecordFunction"),
-        ({}, "found nothing else: joins are not offered"),
+        ({}, "or a blend with weights or repetitions, found none$"),
+        ({"subset": None, "limit": 3}, "or a blend with weights or repetitions, found limit$"),
+        ({"blend": []}, r"odd.yaml: split='train': expected a folder with a weight above 0 in it, found none$"),
+        ({"blend": [{"path": here, "weight": 0}]}, "expected a folder with a weight above 0 in it, found none$"),
         ({"path": here, "blend": []}, "expected the keys .*, found 'blend', which may change the samples"),
         ({"path": here, "limit": 3}, "expected the keys .*, found 'limit', which may change the samples"),
         ({"blend": [{"path": here, "repetitions": 2}]}, "found 'repetitions'"),
