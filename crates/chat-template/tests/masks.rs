@@ -383,6 +383,12 @@ fn message_whose_words_are_left_out_is_an_error() {
     let refusal =
         call.replace("\"tool_calls\": [{\"name\": \"f\"}]", "\"content\": null, \"refusal\": \"No\"");
     refused(chatml, &refusal, "nothing that it says");
+    let strings = chatml.replace("m.content or ''", "m.content if m.content is string else ''");
+    refused(
+        &strings,
+        &both.replace("\"A\"", "5").replace("\"tool_calls\"", "\"calls\""),
+        "nothing that it says",
+    );
     let untrained = both.replace("\"tool_calls\"", "\"train\": false, \"tool_calls\"");
     assert_eq!(trained(chatml, &untrained, TrainOn::Assistant).unwrap(), "<A>U</s><A>A</s>");
 }

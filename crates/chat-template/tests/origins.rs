@@ -73,6 +73,10 @@ fn origins_survive_lists_and_structures() {
             "{{ {'a': messages[1].content, 'b': option}|tojson }}",
             "{\"a\": \"Answer\"(messages[1].content), \"b\": \"on\"(kwargs.option)}",
         ),
+        (
+            "{% for key in messages[1].tool_calls[0].function.arguments %}{{ key }}{% endfor %}",
+            "x(messages[1].tool_calls[0].function.arguments.x)",
+        ),
         ("{{ [messages[1].content] }}", "['Answer'(messages[1].content)]"),
         ("{{ tools[0] }}{{ tools[0].name }}", "{'name': 'search'}(tools[0])search(tools[0].name)"),
         ("{{ bos_token }}{{ option }}", "<s>(bos_token)on(kwargs.option)"),

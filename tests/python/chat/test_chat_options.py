@@ -420,7 +420,7 @@ def test_list_of_messages_in_another_shape_is_named(tmp_path, folder):
     with pytest.raises(gm.ShardError, match="found an object: write a list of one message"):
         rows(path, folder)
     path = write(tmp_path / "d.jsonl", {"messages": "Q"})
-    with pytest.raises(gm.ShardError, match="found a string; gm.Text reads texts that are no conversations"):
+    with pytest.raises(gm.ShardError, match=r"found a string; gm[.]Text reads texts that are no conversations"):
         rows(path, folder)
     path = write(tmp_path / "e.jsonl", {"prompt": [QUESTION], "completion": "A"})
     with pytest.raises(gm.ShardError, match='under the key "completion", found a string: write it as a message, '):
