@@ -20,6 +20,9 @@ const FIRST_BLOCK_BYTES: usize = 32 << 10;
 pub const LARGEST_BLOCK_BYTES: usize = 512 << 10;
 /// The most records in a block, for shards of very short or bad ones: the error of a bad one takes more memory than it.
 const LARGEST_BLOCK_RECORDS: usize = 4 << 10;
+/// The most shards that end in a block: each is a request where it is in a store, and the first batch waits for all of
+/// them. Thousands of shards of a few lines had filled no block.
+const MOST_SHARDS_OF_BLOCK: usize = 16;
 
 /// The most bytes of records in a block of a lane with so many sources, which take turns: half of it halves the memory,
 /// and costs five sources 3 % of processor time beside one; a fifth of it would cost 5 %.
@@ -185,7 +188,11 @@ impl LaneReader {
     }
 
     fn fill(&mut self, block: &mut RawBlock) -> Result<ReadEnd> {
-        while block.bytes.len() < self.block_bytes && block.entries.len() < LARGEST_BLOCK_RECORDS {
+        let mut shards = 0;
+        while block.bytes.len() < self.block_bytes
+            && block.entries.len() < LARGEST_BLOCK_RECORDS
+            && shards < MOST_SHARDS_OF_BLOCK
+        {
             let RecordPosition { epoch, .. } = self.position;
             if self.spec.epochs.is_some_and(|epochs| epoch >= epochs) {
                 return Ok(ReadEnd::Ended);
@@ -194,6 +201,7 @@ impl LaneReader {
                 let shard = self.shard_index();
                 self.next_shard();
                 block.entries.push(RawEntry::ShardEnd(ShardEnd { shard, next: self.position }));
+                shards += 1;
                 // A block ends with its epoch: a lane of little text would otherwise be read thousands of times to
                 // fill one.
                 if self.position.epoch > epoch {

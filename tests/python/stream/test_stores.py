@@ -176,6 +176,20 @@ def test_closing_does_not_wait_for_the_network(objects, encoder):
         assert time.monotonic() - start < 5
 
 
+def test_first_batch_waits_for_a_few_of_many_small_shards(encoder):
+    line = b'{"text": "a few words of a small shard"}'
+    objects = {f"bucket/{number:03d}.jsonl": line for number in range(300)}
+    with Server(objects) as server:
+        dataset = gm.PackedDataset(
+            "s3://bucket/*", tokenizer=encoder, sequence_length=8, batch_size=1, prefetch=1, eos=False,
+            storage_options=server.options(),
+        )  # fmt: skip
+        server.delay = 0.02
+        with iter(dataset) as iterator:
+            next(iterator)
+            assert len(server.requests) < len(objects) / 2
+
+
 def test_missing_objects_and_unknown_options_are_errors(objects, encoder):
     with Server(objects) as server:
         with pytest.raises(gm.MissingShardError, match=r"no such object: 's3://bucket/none\.gz'$"):
