@@ -20,17 +20,13 @@ from gristmill._spec import kinds
 from gristmill._spec.arguments import ARGUMENTS, REQUIRED
 from gristmill._spec.cost import CostKind
 from gristmill._spec.kinds import Kind
-from gristmill._tokenizer import diagnosis, hub
+from gristmill._tokenizer import diagnosis, hub, special_tokens
 from gristmill._tokenizer.load import tokenizer_file
 from gristmill._util import checks
 from gristmill._util.local_files import working_folder
 from gristmill.errors import ArgumentError, ArgumentTypeError, GristmillError, MissingTokenizerError
 
 Command = TypeVar("Command", bound=Callable[..., Any])
-
-
-# In lower case. Vocabularies have tokens of these spellings, which nobody means.
-_NO_TOKENS = frozenset({"auto", "none", "true", "false"})
 
 
 class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from click 8.4 on
@@ -40,7 +36,7 @@ class SpecialToken(click.ParamType):  # type: ignore[type-arg]  # generic from c
 
     def convert(self, value: Any, param: click.Parameter | None, ctx: click.Context | None) -> Any:
         """The value that `PackedDataset` takes."""
-        if isinstance(value, str) and value.lower() in _NO_TOKENS and value not in ("auto", "none"):
+        if isinstance(value, str) and value.lower() in special_tokens.WORDS and value not in ("auto", "none"):
             expected = "expected auto, none, an id or a token; a token of this spelling by its id"
             self.fail(f"{value!r}: {expected}", param, ctx)
         return kinds.SpecialToken().parse(value) if isinstance(value, str) else value

@@ -7,10 +7,14 @@ from typing import Any, Literal, TypeAlias
 import numpy as np
 
 from gristmill._util import checks
+from gristmill.errors import ArgumentError
 
 SpecialToken: TypeAlias = Literal["eos", "bos"]
 
 _MOST_LISTED = 12
+
+# In lower case. Vocabularies have tokens of these spellings, which nobody means.
+WORDS = frozenset({"auto", "none", "true", "false"})
 
 
 def describe(json_bytes: bytes) -> str:
@@ -28,8 +32,13 @@ def check_type(name: SpecialToken, given: Any) -> "str | int | bool | None":
     """The value of `eos=` or `bos=` as Python's own type.
 
     Raises:
+      ArgumentError: the value is a string that says whether there is one.
       ArgumentTypeError: the value is of another type than the argument takes.
     """
+    own = "True or None" if name == "eos" else "True"
+    expected = f"a token, an id, {own} for the tokenizer's own, or False for none"
+    if isinstance(given, str) and given.lower() in WORDS:
+        raise ArgumentError(f"{name}={given!r}: expected {expected}; a token of this spelling by its id")
     if isinstance(given, (bool, np.bool_)):
         return bool(given)
     if isinstance(given, str) or (given is None and name == "eos"):
@@ -37,6 +46,4 @@ def check_type(name: SpecialToken, given: Any) -> "str | int | bool | None":
     try:
         return operator.index(given)
     except TypeError:
-        own = "True or None" if name == "eos" else "True"
-        expected = f"a token, an id, {own} for the tokenizer's own, or False for none"
         raise checks.wrong_type(name, given, expected) from None

@@ -56,6 +56,8 @@ def make(shards, encoder, **arguments):
         ({"text_field": ""}, ValueError, "text_field='': expected a non-empty string"),
         ({"eos": "<nope>"}, ValueError, "eos='<nope>': the vocabulary has no such token.*'<s>', '</s>'"),
         ({"eos": 10**6}, ValueError, "eos=1000000: the vocabulary has no such id"),
+        ({"eos": "none"}, ValueError, "eos='none': expected a token, .* False for none; a token of this spelling by"),
+        ({"bos": "True"}, ValueError, "bos='True': expected a token, an id, True for"),
         (
             {"eos": 1.5},
             TypeError,
