@@ -214,6 +214,9 @@ def test_sources_keep_their_names_through_stages(config, parquet, tmp_path):
     assert list(sources_of("/data/a b/*.parquet,1;gs://x/*,2")) == ["_data_a_b_.parquet", "gs_x_"]
     with pytest.raises(ValueError, match="grain_train_mixture_config_path"):
         sources_of("a*,1;a*,2")
+    for files in ("a*,1;b*,half", "a*,1;b*", "a*,1;"):
+        with pytest.raises(ValueError, match="expected glob,weight;glob,weight"):
+            sources_of(files)
 
 
 def test_changed_weights_say_how_to_write_stages(config, mesh, parquet, tmp_path):

@@ -149,7 +149,7 @@ def sources_of(files: str, mixture_file: str | None = None) -> dict[str, tuple[s
         parts = json.loads(Path(mixture_file).read_text(encoding="utf-8"))
         listed = [(name, part["path"], part["weight"]) for name, part in parts.items()]
     elif ";" in files:
-        if not all(part.count(",") == 1 for part in files.split(";")):
+        if not all(re.fullmatch(r"[^,]+,[\s\d.eE+-]+", part) for part in files.split(";")):
             raise ValueError(f"grain_train_files={files!r}: expected glob,weight;glob,weight")
         pairs = [part.split(",") for part in files.split(";")]
         listed = [(glob, glob, weight) for glob, weight in pairs]
