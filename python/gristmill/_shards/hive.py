@@ -81,7 +81,8 @@ def _reason(keep: Keep, manifest: Manifest, longest: int) -> str | None:
     for steps in keep.paths:
         for record in found:
             if is_name(str(steps[0])) and steps[0] in folders and steps[0] not in record:
-                return f"{steps[0]} is a folder of {folders[steps[0]]!r} and no key of its records: write hive({str(steps[0])!r})"
+                folder = folders[steps[0]]
+                return f"{steps[0]} is a folder of {folder!r} and no key of its records: write hive({str(steps[0])!r})"
             if inside := _json_on_the_way(record, steps):
                 return f"{path_text(inside)} is a string that holds JSON: write {path_text((*inside, ...))}"
     return None
