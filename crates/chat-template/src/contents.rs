@@ -246,7 +246,10 @@ fn check_empty_calls(session: &mut Session<'_>, text: &str) -> Result<()> {
 
 /// The messages without lists of calls that are empty, and the first one that has one.
 pub(crate) fn without_empty_calls<'a>(session: &Session<'a>) -> Result<Option<(&'a [Val<'a>], usize)>> {
-    let is_kept = |(key, value): &(Val<'_>, Val<'_>)| !matches!(value, Val::List(list) if list.items.is_empty() && CALLS.iter().any(|name| key.is_text(name)));
+    let is_kept = |(key, value): &(Val<'_>, Val<'_>)| {
+        let is_empty = matches!(value, Val::List(list) if list.items.is_empty());
+        !(is_empty && CALLS.iter().any(|name| key.is_text(name)))
+    };
     let has_empty =
         |message: &Val<'_>| matches!(message, Val::Dict(dict) if !dict.entries.iter().all(is_kept));
     let Some(first) = session.messages.iter().position(has_empty) else { return Ok(None) };
@@ -266,9 +269,20 @@ fn lost_of_call(written: &Written<'_>, origins: &Origins, call: &Val<'_>) -> Opt
         Some(Val::Dict(inner)) => (".function", inner),
         _ => ("", *outer),
     };
-    let mut keys = OF_CALL.iter();
-    let lost = keys.find(|key| field(inner, key).is_some_and(|value| loses(written, origins, &value)))?;
+    let is_lost = |key: &&&str| {
+        field(inner, key).is_some_and(|value| loses(written, origins, &value))
+            && !(**key == "name" && is_named_by_id(written, origins, outer, inner))
+    };
+    let lost = OF_CALL.iter().find(is_lost)?;
     Some(if *lost == "name" { String::new() } else { format!("{before}.{lost}") })
+}
+
+/// Whether the text has the id of a call and the name in it, as templates of Kimi write `functions.add:0` for the name.
+fn is_named_by_id(written: &Written<'_>, origins: &Origins, call: &Dict<'_>, function: &Dict<'_>) -> bool {
+    let (Some(Val::Str(id)), Some(Val::Str(name))) = (field(call, "id"), field(function, "name")) else {
+        return false;
+    };
+    id.text.contains(name.text) && written.has_string(id.origin().0, origins)
 }
 
 /// Checks that no part of a message is an image, a video or a sound, for which a template writes tokens, and that nothing

@@ -317,6 +317,8 @@ FIRST_CALL = (
 KEYS_OF_CALL = "{%- for call in m.tool_calls or [] %}{{ call.name }}{%- for key in call.arguments %}{{ key }}"
 KEYS_OF_CALL += "{%- endfor %}{%- endfor %}{{ m.content or '' }}"
 NO_CALLS = "{{ m.content }}"
+IDS_OF_CALLS = "{%- for call in m.tool_calls or [] %}{{ call.id }}{{ call.function.arguments | tojson }}{%- endfor %}"
+IDS_OF_CALLS += "{{ m.content or '' }}"
 
 
 @pytest.mark.parametrize("trained", [True, False])
@@ -332,6 +334,8 @@ NO_CALLS = "{{ m.content }}"
         ([{"name": "f", "arguments": {}}, {"name": "g", "arguments": {}}], FIRST_CALL, "tool_calls[1]"),
         (json.dumps([{"name": "f"}]), KEYS_OF_CALL, "tool_calls"),
         ([{"name": "f"}], NO_CALLS, "tool_calls[0]"),
+        ([{"id": "functions.f:0", "function": {"name": "f", "arguments": {"x": 1}}}], IDS_OF_CALLS, None),
+        ([{"id": "call_1", "function": {"name": "f", "arguments": {"x": 1}}}], IDS_OF_CALLS, "tool_calls[0]"),
     ],
 )
 def test_calls_that_a_template_leaves_out_are_an_error(tmp_path, folder, calls, template, found, trained):
