@@ -138,7 +138,11 @@ impl Lists {
                     record.map(|record| record.position)
                 };
                 let Some(position) = position else { break };
-                if !self.has_column && text.starts_with('{') {
+                // Identifiers of Windows are in braces, too.
+                let is_record = |line: &str| {
+                    line.strip_prefix('{').is_some_and(|members| members.trim_start().starts_with('"'))
+                };
+                if !self.has_column && is_record(&text) {
                     let reason = "expected an id, found a record; name its key or column that holds the id with column=";
                     return Err(located(&file.path, position, reason.to_owned()));
                 }

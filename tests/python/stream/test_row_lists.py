@@ -165,6 +165,8 @@ def test_lists_that_cannot_be_read(corpus, encoder, tmp_path):
     for records in (path, tmp_path / "list.parquet"):  # they had named no row, in silence
         with pytest.raises(gm.ShardError, match="expected an id, found a record; name its key or column"):
             plain(corpus, encoder, drop=gm.RowList(records, key="doc_id"))
+    (tmp_path / "braces.txt").write_text("{8b9a2c1e-0000-4000-8000-000000000000}\n")
+    assert plain(corpus, encoder, drop=gm.RowList(tmp_path / "braces.txt", key="doc_id"))
     with pytest.raises(gm.MissingShardError, match="no such file"):
         plain(corpus, encoder, drop=gm.RowList(tmp_path / "nothing"))
     for value, reason in [("a:b", "expected FILES"), ("a:column=", "column=''"), (":key=a", "expected FILES")]:
