@@ -210,7 +210,7 @@ class TestRanks:
             loaders[0].load_state_dict(other)
 
     def test_iterators_refuse_a_state_of_a_loader_by_its_name(self, arguments):
-        dataset = gm.PackedDataset(**arguments)
+        dataset = gm.PackedDataset(**arguments, epochs=None)
         state = Loader(dataset, 0, 2).state_dict()
         for refuse in (iter(dataset).set_state, lambda state: gm.merge_states([state])):
             with pytest.raises(gm.StateError, match="a state_dict of a Loader: its load_state_dict takes it"):
