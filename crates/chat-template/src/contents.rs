@@ -458,6 +458,21 @@ pub(crate) fn part_of<'a>(session: &Session<'a>, text: Val<'a>) -> Result<Val<'a
     heap.list(heap.slice(&[Val::Dict(heap.alloc(part)?)])?, Origin::TEMPLATE)
 }
 
+/// A message with other content.
+pub(crate) fn with_content<'a>(
+    session: &Session<'a>,
+    message: &Dict<'a>,
+    content: Val<'a>,
+) -> Result<Val<'a>> {
+    let heap = session.heap;
+    let mut entries = message.entries.to_vec();
+    match entries.iter_mut().find(|(key, _)| key.is_text("content")) {
+        Some((_, own)) => *own = content,
+        None => entries.push((heap.constant("content")?, content)),
+    }
+    Ok(Val::Dict(heap.alloc(Dict::new(heap.slice(&entries)?, message.origin))?))
+}
+
 /// A form of content.
 #[derive(PartialEq, Eq)]
 enum Form {
@@ -478,13 +493,7 @@ fn other_form(session: &mut Session<'_>, index: usize, content: &Val<'_>) -> Res
 /// Whether the template writes other content of a message, which has this origin.
 fn takes<'a>(session: &mut Session<'a>, index: usize, content: Val<'a>, origin: Origin) -> Result<bool> {
     let Val::Dict(message) = session.messages[index] else { return Ok(false) };
-    let entries: Vec<_> = message
-        .entries
-        .iter()
-        .map(|(key, value)| (*key, if key.is_text("content") { content } else { *value }))
-        .collect();
-    let dict = Dict::new(session.heap.slice(&entries)?, message.origin);
-    let messages = session.with_message(index, Val::Dict(session.heap.alloc(dict)?))?;
+    let messages = session.with_message(index, with_content(session, message, content)?)?;
     let Ok(rendered) = session.render(messages, session.add_generation_prompt) else { return Ok(false) };
     let rendering = session.finish(rendered)?;
     Ok(Written::of(&rendering).has_node(origin.0))

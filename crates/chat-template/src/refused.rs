@@ -1,11 +1,11 @@
 //! The forms of a conversation that a template takes which fails at it: each of them is tried.
 
 use crate::chat::Session;
-use crate::contents::{part_of, without_empty_calls};
+use crate::contents::{part_of, with_content, without_empty_calls};
 use crate::error::{Error, ErrorKind, Result};
 use crate::reasoning::{Written, field};
 use crate::text::{Origin, Str};
-use crate::value::{Dict, Val};
+use crate::value::Val;
 
 /// The forms of contents that are tried.
 #[derive(Clone, Copy)]
@@ -69,9 +69,7 @@ fn taken(session: &mut Session<'_>, form: Form) -> Result<Option<usize>> {
             Form::Empty => heap.str(Str::EMPTY)?,
             Form::Parts => part_of(session, heap.str(Str::new("words", origin))?)?,
         };
-        let others = dict.entries.iter().filter(|(key, _)| !key.is_text("content")).copied();
-        let entries: Vec<_> = others.chain([(heap.constant("content")?, other)]).collect();
-        *message = Val::Dict(heap.alloc(Dict::new(heap.slice(&entries)?, dict.origin))?);
+        *message = with_content(session, dict, other)?;
     }
     let Some((first, origin)) = first else { return Ok(None) };
     let rendered = session.render(heap.slice(&messages)?, session.add_generation_prompt)?;
